@@ -1,0 +1,92 @@
+"""From benchmark files to pytest items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gnus.fixtures import check_gates
+from pytest_gnus.plan import BenchmarkItem, by_model
+from pytest_gnus.run import ItemState
+
+MARKERS = (
+    "niche(name): the niche whose specialist is measured",
+    "benchmark(name): the benchmark that is run",
+    "variant(name): quantized, reference or baseline",
+    "blocking: a benchmark that blocks the release of its niche",
+    "diagnostic: a benchmark that is recorded and shown, and blocks nothing",
+)
+
+
+class GateFailure(AssertionError):
+    """Gates that do not hold; the text is all that a person is shown."""
+
+
+class BenchmarkFile(pytest.File):
+    """One `benchmarks/<name>.yaml`; its items are the niches and variants that run it."""
+
+    planned: Sequence[BenchmarkItem] = ()
+
+    def collect(self) -> Iterable[BenchmarkFunction]:
+        for planned in self.planned:
+            yield BenchmarkFunction.make(self, planned)
+
+
+class BenchmarkFunction(pytest.Function):
+    """A pytest function that measures one benchmark: fixtures, marks and reports are all pytest's own."""
+
+    state: ItemState
+    seconds: float = 0.0
+
+    @classmethod
+    def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
+        item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
+        item.state = ItemState(planned)
+        item.add_marker(pytest.mark.niche(planned.niche))
+        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
+        item.add_marker(pytest.mark.variant(planned.variant))
+        item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
+        return item
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, self.name
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
+        if isinstance(excinfo.value, GateFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+
+def _test_function() -> Callable[..., None]:
+    """A function of each item's own: pytest keeps marks on it."""
+
+    def check(gnus_measurement: Any, request: pytest.FixtureRequest) -> None:
+        check_gates(request)
+
+    return check
+
+
+def items_by_file(items: Iterable[BenchmarkItem], files: dict[str, Path]) -> dict[Path, list[BenchmarkItem]]:
+    """The planned items of each benchmark file."""
+    by_file: dict[Path, list[BenchmarkItem]] = {}
+    for item in items:
+        by_file.setdefault(files[item.benchmark.name], []).append(item)
+    return by_file
+
+
+def sort_items(items: list[pytest.Item], plan: Sequence[BenchmarkItem]) -> None:
+    """Order benchmark items, in place, by niche and then so that each model's stand together.
+
+    They keep the places that benchmark items had; other tests stay where they are.
+    """
+    rank = {planned.key: index for index, planned in enumerate(plan)}
+    places = [index for index, item in enumerate(items) if isinstance(item, BenchmarkFunction)]
+    ours = sorted(
+        (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.state.item.key]
+    )
+    order = by_model([item.state.item for item in ours])
+    for place, index in zip(places, order, strict=True):
+        items[place] = ours[index]

@@ -1,0 +1,373 @@
+"""One item -> lm-eval's `simple_evaluate` -> a `Measurement` that can be trusted, or an error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import lm_eval
+
+from pytest_gnus.errors import EvaluationError, listed
+from pytest_gnus.gates.trust import ChanceLevels, chance_levels, flags
+from pytest_gnus.harness import SEEDS, harness_identity, quiet_harness
+from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
+from pytest_gnus.models.loaded import LoadedModel
+from pytest_gnus.plan import BenchmarkItem, Request
+from pytest_gnus.records.fingerprint import canonical_sha256
+from pytest_gnus.schema import METRIC_ORDER
+from pytest_gnus.tasks.benchmark_task import TaskData
+from pytest_gnus.tasks.building import BuiltTask, build
+
+#: Canonical decoding (D-03).
+CANONICAL_DECODING: Mapping[str, Any] = {"do_sample": False, "temperature": 0.0}
+#: Resamples for the few metrics whose standard error has no formula.
+_BOOTSTRAP_ITERATIONS = 1000
+#: Metrics that mark a document by the choice it should have taken; chance levels make sense for these.
+_CHOICE_METRICS = frozenset({"acc", "acc_norm", "acc_bytes"})
+#: Metrics with values in [0, 1], for which none or all right is suspicious.
+_UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes"}
+
+
+def prepare(item: BenchmarkItem) -> BuiltTask:
+    """Build an item's task with its documents: what fails here has cost no model load.
+
+    Raises:
+        DataError, EvaluationError: see `pytest_gnus.tasks`.
+    """
+    request = item.request
+    with quiet_harness(request.fewshot_seed):
+        return build(
+            item.benchmark.name,
+            request.task,
+            TaskData(
+                local=request.local,
+                revision=request.revision,
+                force_download=request.force_download,
+                num_fewshot=request.num_fewshot,
+            ),
+            request.task_overrides,
+            list(request.subtasks),
+        )
+
+
+def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measurement:
+    """Run the evaluation and read its outcome.
+
+    Raises:
+        EvaluationError: what came back is not a measurement; the message says why.
+    """
+    request = item.request
+    model.lm.usage.reset()
+    started = time.perf_counter()
+    with quiet_harness(request.fewshot_seed):
+        results = lm_eval.simple_evaluate(
+            model=model.lm,
+            tasks=[built.task],
+            task_manager=built.manager,
+            num_fewshot=request.num_fewshot,
+            limit=request.limit,
+            use_cache=None,
+            cache_requests=False,
+            bootstrap_iters=_BOOTSTRAP_ITERATIONS,
+            log_samples=True,
+            system_instruction=request.system_instruction,
+            apply_chat_template=request.chat_template,
+            gen_kwargs=dict(decoding(request)) or None,
+            fewshot_random_seed=request.fewshot_seed,
+            **SEEDS,
+        )
+    seconds = time.perf_counter() - started
+    return _Reading(item, built, model, results).measurement(seconds)
+
+
+def decoding(request: Request) -> Mapping[str, Any]:
+    """What is laid over each generating task's own `generation_kwargs`."""
+    if request.mode == "canonical":
+        return CANONICAL_DECODING
+    return request.generation_kwargs
+
+
+class _Reading:
+    """Reads one result of `simple_evaluate`, trusting nothing."""
+
+    def __init__(
+        self, item: BenchmarkItem, built: BuiltTask, model: LoadedModel, results: Mapping[str, Any]
+    ) -> None:
+        self._item = item
+        self._built = built
+        self._model = model
+        self._results = results
+        self._samples: Mapping[str, list[Mapping[str, Any]]] = results["samples"]
+
+    def measurement(self, seconds: float) -> Measurement:
+        self._check_finite()
+        num_fewshot = self._checked_fewshot()
+        metric = primary_metric(
+            self._results["results"].get(self._built.name, {}), self._item.benchmark.metric
+        )
+        outcomes = tuple(self._outcomes(metric))
+        counts = self._counts(outcomes)
+        score = float(self._results["results"][self._built.name][metric])
+        if not math.isfinite(score):
+            raise EvaluationError(f"{self._item.benchmark.name}: the score {metric} is {score}")
+        stderr = self._stderr(metric)
+        chance = self._chance(metric)
+        usage = self._model.lm.usage
+        unit = metric.split(",")[0] in _UNIT_METRICS
+        return Measurement(
+            metric=metric,
+            score=score,
+            stderr=stderr,
+            ci95=(score - 1.96 * stderr, score + 1.96 * stderr) if stderr is not None else None,
+            n=counts.documents,
+            higher_is_better=self._item.benchmark.higher_is_better,
+            num_fewshot=num_fewshot,
+            protocol=self._protocol(metric),
+            counts=counts,
+            per_category=self._per_category(metric),
+            metrics=dict(self._all_metrics()),
+            outcomes=outcomes,
+            chance=chance,
+            flags=tuple(flags(score, counts.documents, chance, unit_range=unit)),
+            subtasks=tuple(self._built.leaves) if self._item.request.subtasks else None,
+            evaluate_seconds=seconds,
+            prompt_tokens=usage.prompt_tokens,
+            generated_tokens=usage.generated_tokens,
+            tokens_reused=usage.tokens_reused,
+        )
+
+    def _check_finite(self) -> None:
+        """A log-probability that is not finite makes `argmax` choose the first answer (DESIGN, trap 15)."""
+        bad = total = 0
+        for samples in self._samples.values():
+            first_filter = samples[0]["filter"] if samples else None
+            for sample in samples:
+                if sample["filter"] != first_filter:
+                    continue
+                for response in sample["resps"]:
+                    for value in response:
+                        number = value[0] if isinstance(value, (tuple, list)) else value
+                        if isinstance(number, float):
+                            total += 1
+                            bad += not math.isfinite(number)
+        if bad:
+            raise EvaluationError(
+                f"{self._item.benchmark.name}: non-finite log-probabilities in {bad} of {total} requests; "
+                "no score can be made of them"
+            )
+
+    def _checked_fewshot(self) -> int:
+        """The number of few-shot examples, which must be the one asked for (DESIGN, trap 16)."""
+        requested = self._item.request.num_fewshot
+        effective = {leaf: int(self._results["n-shot"][leaf]) for leaf in self._built.leaves}
+        for leaf, shots in effective.items():
+            if requested is not None and shots != requested:
+                raise EvaluationError(
+                    f"{self._item.benchmark.name}: num_fewshot is {requested}, but lm-eval ran {leaf} with "
+                    f"{shots}: a task that sets num_fewshot: 0 keeps it; ask for {shots} or change the task"
+                )
+        different = sorted(set(effective.values()))
+        if len(different) > 1:
+            raise EvaluationError(
+                f"{self._item.benchmark.name}: its tasks have different few-shot counts {different}; "
+                "set num_fewshot in the benchmark's file"
+            )
+        return different[0]
+
+    def _of_filter(self, leaf: str, metric: str) -> list[Mapping[str, Any]]:
+        name = metric.split(",", 1)[1]
+        return [sample for sample in self._samples[leaf] if sample["filter"] == name]
+
+    def _outcomes(self, metric: str) -> Iterator[DocumentOutcome]:
+        name = metric.split(",", 1)[0]
+        for leaf in sorted(self._built.leaves):
+            for sample in self._of_filter(leaf, metric):
+                value = plain(sample.get(name))
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                yield DocumentOutcome(
+                    task=leaf,
+                    doc_id=int(sample["doc_id"]),
+                    doc_hash=str(sample["doc_hash"]),
+                    score=float(value) if number else float(value) if isinstance(value, bool) else None,
+                    value=None if number else value,
+                )
+
+    def _counts(self, outcomes: Sequence[DocumentOutcome]) -> Counts:
+        """Scored, unscored and failed documents are all documents, or it is an error (DESIGN, trap 19)."""
+        limit = self._item.request.limit
+        expected = 0
+        for leaf in self._built.leaves.values():
+            size = len(leaf.eval_docs)
+            expected += min(size, limit) if limit else size
+        unscored = sum(
+            (outcome.score is None and outcome.value is None)
+            or (outcome.score is not None and not math.isfinite(outcome.score))
+            for outcome in outcomes
+        )
+        failed = expected - len(outcomes)
+        if failed or unscored:
+            raise EvaluationError(
+                f"{self._item.benchmark.name}: of {expected} documents "
+                f"{len(outcomes) - unscored} were scored, "
+                f"{unscored} were not, and {failed} are missing; a score over fewer documents is not taken"
+            )
+        usage = self._model.lm.usage
+        return Counts(
+            documents=expected,
+            scored=expected,
+            requests=usage.requests,
+            truncated_prompts=usage.truncated_prompts,
+            stopped_by_string=usage.stopped_by_string,
+            stopped_by_limit=usage.stopped_by_limit,
+        )
+
+    def _stderr(self, metric: str) -> float | None:
+        """lm-eval's standard error, which is the text 'N/A' where it has none."""
+        name, _, filter_name = metric.partition(",")
+        value = self._results["results"][self._built.name].get(f"{name}_stderr,{filter_name}")
+        if isinstance(value, str) or value is None or not math.isfinite(float(value)):
+            return None
+        return float(value)
+
+    def _per_category(self, metric: str) -> dict[str, float]:
+        if not self._built.is_group:
+            return {}
+        results = self._results["results"]
+        return {
+            leaf: float(results[leaf][metric])
+            for leaf in sorted(self._built.leaves)
+            if metric in results[leaf]
+        }
+
+    def _all_metrics(self) -> Iterator[tuple[str, float]]:
+        for key, value in self._results["results"][self._built.name].items():
+            number = plain(value)
+            is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+            if "," in key and "_stderr," not in key and is_number and math.isfinite(number):
+                yield key, float(number)
+
+    def _chance(self, metric: str) -> ChanceLevels | None:
+        if metric.split(",")[0] not in _CHOICE_METRICS:
+            return None
+        golds: list[int] = []
+        counts: list[int] = []
+        for name, leaf in self._built.leaves.items():
+            if leaf.get_config("output_type") != "multiple_choice" or getattr(leaf, "multiple_input", 0):
+                return None
+            for sample in self._of_filter(name, metric):
+                choices = leaf.doc_to_choice(sample["doc"])
+                gold = sample["target"]
+                if isinstance(gold, str) and gold in choices:
+                    gold = choices.index(gold)
+                if not isinstance(gold, int):
+                    return None
+                golds.append(gold)
+                counts.append(len(choices))
+        return chance_levels(golds, counts)
+
+    def _protocol(self, metric: str) -> Protocol:
+        request = self._item.request
+        template = ""
+        if request.chat_template:
+            template = self._model.lm.chat_template(request.chat_template) or ""  # type: ignore[attr-defined]
+        version = self._results["versions"].get(self._built.name)
+        return Protocol(
+            harness_commit=harness_identity(),
+            task_name=self._built.name,
+            task_revision=None if version in (None, "Yaml", "N/A") else str(version),
+            dataset_revision=self._built.dataset_revision,
+            prompt_hash=self._prompt_hash(metric),
+            fewshot_seed=request.fewshot_seed,
+            chat_template_hash=hashlib.sha256(template.encode("utf-8")).hexdigest(),
+            answer_extraction=self._common("answer_extraction", lambda leaf: self._extraction(leaf, metric)),
+            generation_params=self._common("generation_params", self._generation_params),
+        )
+
+    def _prompt_hash(self, metric: str) -> str:
+        prompts = [
+            [leaf, int(sample["doc_id"]), [_prompt(arguments) for arguments in sample["arguments"]]]
+            for leaf in sorted(self._built.leaves)
+            for sample in self._of_filter(leaf, metric)
+        ]
+        return canonical_sha256(prompts)
+
+    def _extraction(self, leaf: str, metric: str) -> dict[str, Any]:
+        config = self._results["configs"][leaf]
+        name, _, filter_name = metric.partition(",")
+        return {
+            "output_type": config.get("output_type"),
+            "metric": name,
+            "filter": filter_name,
+            "filter_list": _hashable(config.get("filter_list") or []),
+            "process_results": _hashable(config.get("process_results")),
+        }
+
+    def _generation_params(self, leaf: str) -> dict[str, Any]:
+        """Decoding as it really was; nothing is decoded where only log-likelihoods are asked for."""
+        config = self._results["configs"][leaf]
+        if config.get("output_type") != "generate_until":
+            return {"decoding": "log-likelihood"}
+        return dict(_hashable(config.get("generation_kwargs") or {}))
+
+    def _common(self, name: str, read: Any) -> dict[str, Any]:
+        """What all leaves have in common; by leaf where they differ."""
+        values = {leaf: read(leaf) for leaf in sorted(self._built.leaves)}
+        different = {json.dumps(value, sort_keys=True) for value in values.values()}
+        return dict(next(iter(values.values())) if len(different) == 1 else values)
+
+
+def primary_metric(results: Mapping[str, Any], wanted: str | None) -> str:
+    """The key of the primary metric among lm-eval's results, as in `acc,none`.
+
+    `wanted` is a metric, with its filter after a comma where there are several. Without one, the first of the
+    seeds' order that was measured.
+
+    Raises:
+        EvaluationError: not found, or several filters fit; the message lists what was found.
+    """
+    found = [key for key in results if "," in key and not key.split(",")[0].endswith("_stderr")]
+    if wanted is not None and wanted in found:
+        return wanted
+    for name in [wanted] if wanted else METRIC_ORDER:
+        matches = [key for key in found if key.split(",")[0] == name]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise EvaluationError(f"the metric {name} has several filters: name one of {listed(matches)}")
+    asked = f"the metric {wanted!r}" if wanted else f"any metric of {listed(METRIC_ORDER)}"
+    raise EvaluationError(f"lm-eval did not give {asked}; it gave {listed(found)}")
+
+
+def plain(value: Any) -> Any:
+    """A value as plain JSON: NumPy numbers become Python's, tuples lists, what is left text."""
+    if hasattr(value, "item") and callable(value.item) and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, set)) or hasattr(value, "tolist"):
+        return [plain(entry) for entry in (value.tolist() if hasattr(value, "tolist") else value)]
+    return str(value)
+
+
+def _prompt(arguments: Sequence[Any]) -> list[str]:
+    """The texts of a request; its settings are no part of the prompt."""
+    return [argument for argument in arguments if isinstance(argument, str)]
+
+
+def _hashable(value: Any) -> Any:
+    """A config value whose text is the same in every process: no addresses of functions in it."""
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+    if isinstance(value, Mapping):
+        return {str(key): _hashable(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hashable(entry) for entry in value]
+    return plain(value)

@@ -1,0 +1,63 @@
+"""Hard floors (D-08): a score, and scores of categories, against fixed limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_gnus.gates.result import GateResult, not_evaluated
+
+
+def hard_floor(
+    score: float | None,
+    threshold: float | None,
+    *,
+    higher_is_better: bool = True,
+    ci95: tuple[float, float] | None = None,
+) -> GateResult | None:
+    """Whether a score reaches its floor, equality included; `None` where no floor is set.
+
+    Where a lower score is better (perplexity), the floor is the highest score allowed.
+    """
+    return _floor("hard_floor", score, threshold, higher_is_better, ci95)
+
+
+def category_floors(
+    per_category: Mapping[str, float], floors: Mapping[str, float], *, higher_is_better: bool = True
+) -> list[GateResult]:
+    """One gate per category that has a floor; a category that was not measured is not evaluated."""
+    return [
+        _floor(f"category_floor[{name}]", _category(per_category, name), floor, higher_is_better, None)
+        or not_evaluated(f"category_floor[{name}]", "no floor")
+        for name, floor in floors.items()
+    ]
+
+
+def _category(per_category: Mapping[str, float], name: str) -> float | None:
+    """A category by its full name, or by the end of it: `anatomy` for `mmlu_anatomy`."""
+    if name in per_category:
+        return per_category[name]
+    matches = [value for full, value in per_category.items() if full.endswith(f"_{name}")]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _floor(
+    name: str,
+    score: float | None,
+    threshold: float | None,
+    higher_is_better: bool,
+    ci95: tuple[float, float] | None,
+) -> GateResult | None:
+    if threshold is None:
+        return None
+    if score is None or score != score:
+        return not_evaluated(name, "not measured", threshold)
+    passed = score >= threshold if higher_is_better else score <= threshold
+    sign = (">=" if passed else "<") if higher_is_better else ("<=" if passed else ">")
+    return GateResult(
+        name,
+        passed,
+        value=score,
+        threshold=threshold,
+        ci95=ci95,
+        detail=f"{score:.4f} {sign} {threshold:.4f}",
+    )

@@ -1,0 +1,47 @@
+"""The SGFP4 regression gate (D-08): the quantized variant against its unquantized reference."""
+
+from __future__ import annotations
+
+from pytest_gnus.gates.result import GateResult, not_evaluated
+
+NAME = "sgfp4_regression"
+
+
+def relative_drop(score: float, reference: float, *, higher_is_better: bool = True) -> float | None:
+    """How much worse `score` is, as a share of `reference`; negative where it is better.
+
+    `None` where the reference is zero and the score is not: there is no share of nothing.
+    """
+    worse_by = reference - score if higher_is_better else score - reference
+    if worse_by == 0.0:
+        return 0.0
+    return worse_by / abs(reference) if reference else None
+
+
+def sgfp4_regression(
+    score: float | None,
+    reference: float | None,
+    threshold: float,
+    *,
+    higher_is_better: bool = True,
+    missing: str = "no reference",
+) -> GateResult:
+    """Whether the relative drop from the reference stays within `threshold` (a share), equality included.
+
+    `missing` says why there is no reference and how to get one; the gate is then not evaluated.
+    """
+    if score is None or reference is None:
+        return not_evaluated(NAME, missing if reference is None else "not measured", threshold)
+    drop = relative_drop(score, reference, higher_is_better=higher_is_better)
+    if drop is None:
+        return not_evaluated(NAME, f"the reference scored {reference}: no relative drop exists", threshold)
+    # Scores are sums of floats: a drop of exactly the limit must not fail by its last bit.
+    passed = drop <= threshold + 1e-12
+    return GateResult(
+        NAME,
+        passed,
+        value=drop,
+        threshold=threshold,
+        reference=reference,
+        detail=f"drop {drop:+.2%} from {reference:.4f}, limit {threshold:.2%}",
+    )

@@ -1,0 +1,67 @@
+"""A fast BLAS for MLX on a Linux CPU.
+
+The CPU wheel of MLX for Linux is linked against the reference BLAS, which does a few GFLOP/s where MKL or
+OpenBLAS do hundreds. A library that exports the plain ``cblas_*`` symbols and is loaded with ``RTLD_GLOBAL``
+*before* ``mlx.core`` is imported takes their place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Blas:
+    """Which BLAS serves MLX's float32 matrix products, for the header and the record."""
+
+    name: str
+    path: str | None
+
+
+SYSTEM_BLAS = Blas("system", None)  # macOS: Accelerate, or Metal; nothing to do
+REFERENCE_BLAS = Blas("reference", None)
+
+
+def load_fast_blas() -> Blas:
+    """Load MKL or OpenBLAS ahead of MLX where that helps; returns what is in use.
+
+    Does nothing on macOS. On Linux it must run before the first import of ``mlx.core``; after that import
+    the symbols are bound already, and the answer is `REFERENCE_BLAS` unless an earlier call succeeded.
+    """
+    if sys.platform != "linux":
+        return SYSTEM_BLAS
+    for candidate in _candidates():
+        if "mlx.core" in sys.modules:
+            # Too late to change anything; report the library only if it is there from an earlier call.
+            if _is_loaded(candidate.path):
+                return candidate
+            continue
+        try:
+            ctypes.CDLL(candidate.path, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        return candidate
+    return REFERENCE_BLAS
+
+
+def _candidates() -> Iterator[Blas]:
+    """MKL from the `mkl` wheel or the system, then OpenBLAS (the only one on aarch64)."""
+    for directory in dict.fromkeys((Path(sys.prefix) / "lib", Path(sys.base_prefix) / "lib")):
+        for path in sorted(directory.glob("libmkl_rt.so*")):
+            yield Blas("mkl", str(path))
+    for name, library in (("mkl", "mkl_rt"), ("openblas", "openblas")):
+        found = ctypes.util.find_library(library)
+        if found:
+            yield Blas(name, found)
+
+
+def _is_loaded(path: str | None) -> bool:
+    maps = Path("/proc/self/maps")
+    if path is None or not maps.exists():
+        return False
+    return Path(path).name in maps.read_text(errors="replace")

@@ -1,0 +1,55 @@
+"""One model in memory at a time, each loaded once."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+
+from pytest_gnus.errors import ModelError
+from pytest_gnus.models import registry
+from pytest_gnus.models.loaded import LoadedModel
+from pytest_gnus.models.spec import ModelSpec
+
+
+class ModelPool:
+    """Hands out models; frees the one it holds before it loads another.
+
+    A model that could not be loaded is not tried again: its error is raised each time it is asked for.
+    `loads` lists what was loaded, in order.
+    """
+
+    def __init__(self, load: Callable[[ModelSpec], LoadedModel] = registry.load) -> None:
+        self._load = load
+        self._held: LoadedModel | None = None
+        self._failures: dict[ModelSpec, str] = {}
+        self.loads: list[ModelSpec] = []
+
+    def get(self, spec: ModelSpec) -> LoadedModel:
+        """The model of a spec, in memory.
+
+        Raises:
+            ModelError: it cannot be loaded.
+        """
+        if self._held is not None and self._held.spec == spec:
+            return self._held
+        if spec in self._failures:
+            raise ModelError(self._failures[spec])
+        self.release()
+        try:
+            self._held = self._load(spec)
+        except ModelError as error:
+            self._failures[spec] = str(error)
+            raise
+        self.loads.append(spec)
+        return self._held
+
+    def release(self) -> None:
+        """Free the model in memory, if any."""
+        if self._held is None:
+            return
+        self._held.lm.release()
+        self._held = None
+        gc.collect()
+        if "mlx.core" in sys.modules:
+            sys.modules["mlx.core"].clear_cache()

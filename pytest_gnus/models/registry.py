@@ -1,0 +1,59 @@
+"""From a `ModelSpec` to a model in memory, by its provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pytest_gnus.errors import ModelError, did_you_mean, listed
+from pytest_gnus.models.loaded import LoadedModel
+from pytest_gnus.models.spec import ModelSpec
+
+#: `demo:` names of the embedded specialist and the variant each stands for.
+_EMBEDDED = {
+    "patents": "quantized",
+    "patents-reference": "reference",
+    "patents-baseline": "baseline",
+}
+_SENTINELS = ("random", "constant")
+
+
+def load(spec: ModelSpec) -> LoadedModel:
+    """Load a model.
+
+    Raises:
+        ModelError: saying which model and why.
+    """
+    started = time.perf_counter()
+    model = _PROVIDERS[spec.provider](spec)
+    return replace(model, load_seconds=time.perf_counter() - started)
+
+
+def _load_mlx(spec: ModelSpec) -> LoadedModel:
+    from pytest_gnus.models import loading
+
+    return loading.load(spec)
+
+
+def _load_demo(spec: ModelSpec) -> LoadedModel:
+    if spec.name in _SENTINELS:
+        from pytest_gnus.models.demo_models import SENTINELS
+
+        return LoadedModel(
+            spec=spec, lm=SENTINELS[spec.name](), version=f"demo:{spec.name}", identity=f"demo:{spec.name}"
+        )
+    if spec.name not in _EMBEDDED:
+        known = [*_EMBEDDED, *_SENTINELS]
+        hint = did_you_mean(spec.name, known)
+        raise ModelError(
+            f"there is no demo:{spec.name}; there are {listed(known)}. {hint}".rstrip(". ") + "."
+        )
+    from pytest_gnus.demo import model_directory
+    from pytest_gnus.models import loading
+
+    model = loading.load_directory(spec, model_directory(_EMBEDDED[spec.name]))
+    return replace(model, version="embedded demonstration", demonstration=True)
+
+
+_PROVIDERS: dict[str, Callable[[ModelSpec], LoadedModel]] = {"mlx": _load_mlx, "demo": _load_demo}

@@ -1,0 +1,206 @@
+"""Log-likelihoods of token sequences under an MLX model.
+
+The seam between lm-eval's requests and MLX: `score` gets token ids and gives sums of log-probabilities. How
+the forward passes are batched and shared is this module's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+
+#: Tokens of one forward pass, padding included.
+DEFAULT_BATCH_TOKENS = 8192
+#: Numbers of one block of logits (positions x vocabulary): 64 Mi of float32 are 256 MiB.
+_LOGITS_BLOCK = 64 * 1024 * 1024
+
+_TRUNK_NAMES = ("model", "backbone", "transformer", "gpt_neox")
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """Token ids, of which the last `scored` are predicted, each from all that stands before it.
+
+    `tokens` holds at least one token more than `scored`: the first scored token needs something before it.
+    """
+
+    tokens: tuple[int, ...]
+    scored: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """The sum of natural-log probabilities of the scored tokens, and whether each was the most likely."""
+
+    logprob: float
+    is_greedy: bool
+
+
+class ScoringEngine:
+    """Scores sequences with one model.
+
+    The output layer runs only at the positions that predict a scored token, where the architecture allows it.
+    That is found out once, by comparing both ways on a short input.
+    """
+
+    def __init__(self, model: nn.Module, vocabulary_size: int, batch_tokens: int = DEFAULT_BATCH_TOKENS):
+        self._model = model
+        self._batch_tokens = batch_tokens
+        self._trunk = _separable_trunk(model, vocabulary_size)
+
+    def score(
+        self, sequences: Sequence[TokenSequence], advance: Callable[[int], None] = lambda _: None
+    ) -> list[Score]:
+        """One `Score` per sequence, in the given order; `advance` hears how many are done."""
+        scores: dict[int, Score] = {}
+        for batch in self._batches(sequences):
+            scores.update(zip(batch, self._score_batch([sequences[i] for i in batch]), strict=True))
+            advance(len(batch))
+        return [scores[index] for index in range(len(sequences))]
+
+    def _batches(self, sequences: Sequence[TokenSequence]) -> Iterator[list[int]]:
+        """Indices of sequences of similar length, the longest first, so that memory peaks at the start."""
+        order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i].tokens))
+        batch: list[int] = []
+        for index in order:
+            width = len(sequences[batch[0]].tokens) if batch else 0
+            if batch and width * (len(batch) + 1) > self._batch_tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    def _score_batch(self, batch: Sequence[TokenSequence]) -> list[Score]:
+        """Padding stands on the right: a causal model never sees it from the positions that count."""
+        width = max(len(sequence.tokens) for sequence in batch) - 1
+        inputs = mx.array([[*s.tokens[:-1], *[0] * (width + 1 - len(s.tokens))] for s in batch])
+        rows, columns, targets = [], [], []
+        for row, sequence in enumerate(batch):
+            length = len(sequence.tokens)
+            for position in range(length - sequence.scored, length):
+                # The distribution over the token at `position` stands at the position before it.
+                rows.append(row)
+                columns.append(position - 1)
+                targets.append(sequence.tokens[position])
+        logprobs, greedy = self._at_positions(inputs, rows, columns, targets)
+        mx.clear_cache()
+        return _summed(batch, logprobs, greedy)
+
+    def _at_positions(
+        self, inputs: mx.array, rows: list[int], columns: list[int], targets: list[int]
+    ) -> tuple[list[float], list[bool]]:
+        """Log-probability of each target at its (row, column), and whether it is the most likely token."""
+        if self._trunk is None:
+            values = self._model(inputs)[mx.array(rows), mx.array(columns)]
+            return _gathered(values, mx.array(targets))
+        hidden = self._trunk(inputs)[mx.array(rows), mx.array(columns)]
+        mx.eval(hidden)
+        logprobs: list[float] = []
+        greedy: list[bool] = []
+        with _HeadOnly(self._model, self._trunk) as head:
+            for start in range(0, len(rows), head.block):
+                stop = start + head.block
+                values = head(hidden[start:stop])
+                block_logprobs, block_greedy = _gathered(values, mx.array(targets[start:stop]))
+                logprobs += block_logprobs
+                greedy += block_greedy
+        return logprobs, greedy
+
+
+def _gathered(logits: mx.array, targets: mx.array) -> tuple[list[float], list[bool]]:
+    """logits (positions, vocabulary), targets (positions,) -> log-probabilities and greedy flags."""
+    logits = logits.astype(mx.float32)
+    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+    logprobs = chosen - mx.logsumexp(logits, axis=-1)
+    greedy = mx.argmax(logits, axis=-1) == targets
+    mx.eval(logprobs, greedy)
+    return cast("list[float]", logprobs.tolist()), cast("list[bool]", greedy.tolist())
+
+
+def _summed(batch: Sequence[TokenSequence], logprobs: list[float], greedy: list[bool]) -> list[Score]:
+    scores = []
+    start = 0
+    for sequence in batch:
+        stop = start + sequence.scored
+        scores.append(Score(sum(logprobs[start:stop]), all(greedy[start:stop])))
+        start = stop
+    return scores
+
+
+class _HeadOnly:
+    """Runs a model's own output layer on chosen hidden states.
+
+    The trunk's `__call__` is replaced for the time being by one that hands back given hidden states, so that
+    whatever the architecture does after its trunk (tied weights, soft caps, scales) is done as it does it.
+    """
+
+    def __init__(self, model: nn.Module, trunk: nn.Module) -> None:
+        self._model = model
+        self._trunk = trunk
+        self._class = type(trunk)
+        self._hidden: mx.array | None = None
+        vocabulary = getattr(getattr(model, "args", None), "vocab_size", None) or 256 * 1024
+        self.block = max(1, _LOGITS_BLOCK // int(vocabulary))
+
+    def __enter__(self) -> _HeadOnly:
+        stand_in = self
+
+        def hand_back(_trunk: nn.Module, *_arguments: Any, **_keywords: Any) -> mx.array | None:
+            return stand_in._hidden
+
+        self._trunk.__class__ = type(self._class.__name__, (self._class,), {"__call__": hand_back})
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._trunk.__class__ = self._class
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """hidden (positions, width) -> logits (positions, vocabulary)."""
+        self._hidden = hidden[None]
+        logits: mx.array = self._model(mx.zeros((1, hidden.shape[0]), dtype=mx.int32))
+        return logits[0]
+
+
+def _separable_trunk(model: nn.Module, vocabulary_size: int) -> nn.Module | None:
+    """The part of a model below its output layer, if running the two apart gives the same logits."""
+    count = min(5, vocabulary_size)
+    probe = mx.array([[(7 * i + 1) % vocabulary_size for i in range(count)]])
+    whole = model(probe)
+    for trunk in _candidates(model):
+        with _declined():
+            hidden = trunk(probe)
+            if not isinstance(hidden, mx.array) or hidden.ndim != 3 or hidden.shape[:2] != (1, count):
+                continue
+            with _HeadOnly(model, trunk) as head:
+                apart = head(hidden[0, 1:])
+            if apart.shape == whole[0, 1:].shape and _equal(apart, whole[0, 1:]):
+                return trunk
+    return None
+
+
+def _equal(one: mx.array, other: mx.array) -> bool:
+    tolerance = 1e-4 if one.dtype == mx.float32 else 2e-2
+    return bool(mx.allclose(one.astype(mx.float32), other.astype(mx.float32), tolerance, tolerance).item())
+
+
+@contextmanager
+def _declined() -> Iterator[None]:
+    """An architecture that cannot be run in two parts says so with one of these."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, IndexError, KeyError):
+        return
+
+
+def _candidates(model: nn.Module) -> Iterator[nn.Module]:
+    for owner in (model, getattr(model, "language_model", None)):
+        for name in _TRUNK_NAMES:
+            trunk = getattr(owner, name, None) if owner is not None else None
+            if isinstance(trunk, nn.Module):
+                yield trunk

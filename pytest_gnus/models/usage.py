@@ -1,0 +1,28 @@
+"""What a model was asked to do, counted for the record (DESIGN, trap 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+
+@dataclass
+class Usage:
+    """Counts of one measurement; a provider's model adds to them as it works."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    tokens_reused: int = 0
+    truncated_prompts: int = 0
+    stopped_by_string: int = 0
+    stopped_by_limit: int = 0
+
+    def count_prompts(self, lengths: Iterable[int]) -> None:
+        for length in lengths:
+            self.requests += 1
+            self.prompt_tokens += length
+
+    def reset(self) -> None:
+        for field in fields(self):
+            setattr(self, field.name, 0)

@@ -1,0 +1,232 @@
+"""What a run is to measure: one `BenchmarkItem` per benchmark, niche and variant."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pytest_gnus.errors import Problem, listed
+from pytest_gnus.models import spec as model_names
+from pytest_gnus.models.spec import ModelSpec
+from pytest_gnus.schema import Benchmark, Dataset, Mode, ModelEntry, Niche, Source, Thresholds, Variant
+from pytest_gnus.settings import Settings
+from pytest_gnus.tasks.local_data import LocalData
+from pytest_gnus.workspace import Workspace
+
+#: lm-eval's own default; canonical runs are frozen to it.
+FEWSHOT_SEED = 1234
+#: The order within a niche: each variant before those that are compared with it.
+VARIANT_ORDER: tuple[Variant, ...] = ("baseline", "reference", "quantized")
+
+
+@dataclass(frozen=True)
+class Request:
+    """How an item is measured, once all levels of configuration have been resolved."""
+
+    task: str | Mapping[str, Any]
+    mode: Mode
+    source: Source
+    num_fewshot: int | None
+    fewshot_seed: int
+    chat_template: bool | str
+    system_instruction: str | None
+    generation_kwargs: Mapping[str, Any]
+    task_overrides: Mapping[str, Any]
+    revision: str | None
+    force_download: bool
+    local: LocalData | None
+    subtasks: tuple[str, ...]
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class BenchmarkItem:
+    """One benchmark of one niche on one variant of its model."""
+
+    niche: str
+    benchmark: Benchmark
+    variant: Variant
+    blocking: bool
+    model: ModelSpec
+    thresholds: Thresholds
+    request: Request
+    run_limit: int | None = None
+    model_version: str | None = None
+    model_manifest: Path | None = None
+    sgfp4_manifest: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark.name}[{self.niche}-{self.variant}]"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.niche, self.benchmark.name, self.variant)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether gates that do not hold fail this item: blocking, canonical, and over all documents."""
+        return self.blocking and self.not_gated_because is None
+
+    @property
+    def not_gated_because(self) -> str | None:
+        """Why the whole run gates nothing, if it does not."""
+        if self.request.mode == "diagnostic":
+            return "a diagnostic run is never gated (D-03)"
+        if self.run_limit is not None:
+            return f"limited to {self.run_limit} documents by --gnus-limit: never gated as canonical"
+        return None
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes items from a workspace and a run's settings. `invocation_directory` anchors `--gnus-model`."""
+
+    workspace: Workspace
+    settings: Settings
+    invocation_directory: Path
+
+    def items(self) -> list[BenchmarkItem]:
+        """Every item of the selected niches, in the order of niches and variants."""
+        return [
+            self._item(niche, name, variant, blocking)
+            for niche in self.niches()
+            for variant in self._variants(niche)
+            for kind, blocking in (("blocking", True), ("diagnostic", False))
+            for name in getattr(niche.benchmarks, kind)
+        ]
+
+    def niches(self) -> list[Niche]:
+        return [self.workspace.niches[name] for name in self.settings.niches]
+
+    def problems(self) -> list[Problem]:
+        """Variants that were asked for by name and that a selected niche has no model for."""
+        if self.settings.variants is None or self.settings.variant == "all":
+            return []
+        return [
+            Problem(
+                f"--gnus-variant={self.settings.variant}",
+                "",
+                f"no model.{variant} in config/specialists/{niche.niche}.yaml",
+                listed(self._models(niche)),
+                f"Name the {variant} weights of {niche.niche} there.",
+            )
+            for niche in self.niches()
+            for variant in self.settings.variants
+            if variant not in self._models(niche)
+        ]
+
+    def _variants(self, niche: Niche) -> list[Variant]:
+        models = self._models(niche)
+        asked = self.settings.variants
+        if asked is None:
+            asked = tuple(v for v in VARIANT_ORDER if v != "baseline" and v in models) or tuple(models)
+        return [variant for variant in VARIANT_ORDER if variant in asked and variant in models]
+
+    def _models(self, niche: Niche) -> dict[Variant, ModelSpec]:
+        """The weights of each variant that a niche has."""
+        root = self.workspace.root
+        entry = niche.model or ModelEntry(quantized=f"models/specialists_mlx/{niche.niche}")
+        models: dict[Variant, ModelSpec] = {}
+        for variant in VARIANT_ORDER:
+            text = getattr(entry, variant)
+            if text is not None:
+                # The adapter is what makes the specialist; the baseline is the backbone without it.
+                adapter = entry.adapter if variant != "baseline" else None
+                models[variant] = _located(text, root, adapter)
+        if self.settings.model is not None:
+            models["quantized"] = model_names.parse(self.settings.model, self.invocation_directory)
+        return models
+
+    def _item(self, niche: Niche, name: str, variant: Variant, blocking: bool) -> BenchmarkItem:
+        benchmark = self.workspace.benchmarks[name]
+        entry = niche.model or ModelEntry()
+        replaced = variant == "quantized" and self.settings.model is not None
+        specialist = variant != "baseline" and not replaced
+        return BenchmarkItem(
+            niche=niche.niche,
+            benchmark=benchmark,
+            variant=variant,
+            blocking=blocking,
+            model=self._models(niche)[variant],
+            thresholds=self.workspace.thresholds(niche, benchmark),
+            request=self._request(benchmark),
+            run_limit=self.settings.limit,
+            model_version=entry.version if specialist else None,
+            model_manifest=self._path(entry.model_manifest) if specialist else None,
+            sgfp4_manifest=self._path(entry.sgfp4_manifest)
+            if specialist and variant == "quantized"
+            else None,
+        )
+
+    def _path(self, text: str | None) -> Path | None:
+        return self.workspace.root / Path(text).expanduser() if text else None
+
+    def _request(self, benchmark: Benchmark) -> Request:
+        settings = self.settings
+        source = settings.source or self.workspace.pipeline.source
+        changes = benchmark.diagnostic if settings.mode == "diagnostic" else None
+        dataset = (changes and changes.dataset) or benchmark.dataset
+        chat_template = changes.chat_template if changes else None
+        return Request(
+            task=cast("str | Mapping[str, Any]", benchmark.task or ""),
+            mode=settings.mode,
+            source=source,
+            num_fewshot=_first(changes and changes.num_fewshot, benchmark.num_fewshot),
+            fewshot_seed=cast("int", _first(changes and changes.fewshot_seed, FEWSHOT_SEED)),
+            chat_template=benchmark.chat_template if chat_template is None else chat_template,
+            system_instruction=changes.system_instruction if changes else None,
+            generation_kwargs=changes.generation_kwargs if changes else {},
+            task_overrides=changes.task if changes else {},
+            revision=dataset.revision,
+            force_download=settings.force_download,
+            local=self._local(benchmark, dataset) if source == "local" else None,
+            subtasks=tuple(benchmark.subtasks),
+            limit=_first(settings.limit, changes and changes.limit, benchmark.limit),
+        )
+
+    def _local(self, benchmark: Benchmark, dataset: Dataset) -> LocalData:
+        root = self.workspace.data_directory
+        return LocalData(root / (dataset.local or benchmark.name), root)
+
+
+def _located(text: str, root: Path, adapter: str | None) -> ModelSpec:
+    return model_names.parse(text, root, adapter)
+
+
+def _first(*values: Any) -> Any:
+    """The first value that is set."""
+    return next((value for value in values if value is not None), None)
+
+
+def by_model(items: Sequence[BenchmarkItem]) -> list[int]:
+    """An order of items in which each model's stand together, so that it is loaded once.
+
+    Indices into `items`. As near to the given order as that allows, and each niche's reference before its
+    quantized variant. Where two models would each have to come before the other, the given order wins.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for index, item in enumerate(items):
+        groups.setdefault(item.model, []).append(index)
+    before: dict[Hashable, set[Hashable]] = {model: set() for model in groups}
+    for earlier in items:
+        for later in items:
+            precedes = VARIANT_ORDER.index(earlier.variant) < VARIANT_ORDER.index(later.variant)
+            if earlier.niche == later.niche and precedes and earlier.model != later.model:
+                before[later.model].add(earlier.model)
+    order: list[int] = []
+    ready = [(indices[0], model) for model, indices in groups.items() if not before[model]]
+    heap = [(first, id(model), model) for first, model in ready]
+    heapq.heapify(heap)
+    done: set[Hashable] = set()
+    while heap:
+        _, _, model = heapq.heappop(heap)
+        done.add(model)
+        order.extend(groups[model])
+        for other, needs in before.items():
+            if other not in done and model in needs and needs <= done:
+                heapq.heappush(heap, (groups[other][0], id(other), other))
+    return order if len(order) == len(items) else list(range(len(items)))

@@ -1,0 +1,84 @@
+"""pytest's hooks. Without `--niche` only the options exist; with it, `BenchmarkPlugin` is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gnus import settings
+
+if TYPE_CHECKING:
+    from pytest_gnus.collection import BenchmarkFile
+    from pytest_gnus.session import Session
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    settings.add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if settings.is_active(config):
+        from pytest_gnus import fixtures
+        from pytest_gnus.session import Session
+
+        session = Session.start(config)
+        config.pluginmanager.register(fixtures, "gnus_fixtures")
+        config.pluginmanager.register(BenchmarkPlugin(session), "gnus_benchmarks")
+        if config.pluginmanager.hasplugin("xdist"):
+            config.pluginmanager.register(XdistPlugin(session), "gnus_xdist")
+
+
+class BenchmarkPlugin:
+    """The hooks of a session that runs benchmarks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def pytest_report_header(self) -> str:
+        return self._session.header()
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
+        return self._session.collect(file_path, parent)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self._session.sort(items)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._session.attach(item, call, report)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._session.take(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._session.finish(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._session.summarize(terminalreporter)
+
+
+class XdistPlugin:
+    """The hooks of pytest-xdist; registered only where it is installed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["gnus_run_id"] = self._session.run.run_id
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        from pytest_gnus.xdist_scheduler import make_scheduler
+
+        return make_scheduler(config, log)

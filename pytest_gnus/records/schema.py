@@ -1,0 +1,48 @@
+"""The JSON Schema of the D-02 record, which ships beside this module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pytest_gnus.errors import RecordError
+
+SCHEMA_VERSION = 1
+
+
+def validate(record: Any) -> None:
+    """Check a record against its schema.
+
+    Raises:
+        RecordError: naming each place and what is wrong there, or a schema version newer than this package.
+    """
+    if isinstance(record, Mapping):
+        version = record.get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise RecordError(
+                f"written with schema version {version}, newer than {SCHEMA_VERSION}: upgrade pytest-gnus"
+            )
+    faults = sorted(_validator().iter_errors(record), key=lambda fault: list(map(str, fault.absolute_path)))
+    if faults:
+        raise RecordError(
+            "not a valid record: "
+            + "; ".join(
+                f"{'.'.join(map(str, f.absolute_path)) or 'record'}: {f.message[:200]}" for f in faults
+            )
+        )
+
+
+def load_schema() -> dict[str, Any]:
+    """The schema itself, as JSON."""
+    text = resources.files("pytest_gnus.records").joinpath("record.schema.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(load_schema(), format_checker=Draft202012Validator.FORMAT_CHECKER)

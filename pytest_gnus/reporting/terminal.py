@@ -1,0 +1,87 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tabulate import tabulate
+
+from pytest_gnus.reporting.summary import Row, RunSummary
+
+_HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", "gates", "seconds", "outcome")
+
+
+def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
+    """Write the table and a line per niche; nothing where nothing ran."""
+    if not summary.rows:
+        return
+    terminal.section("benchmark summary")
+    terminal.write_line(
+        tabulate(
+            [_cells(row) for row in summary.rows],
+            headers=_HEADERS,
+            disable_numparse=True,
+            colalign=("left", "left", "left", "right", "right", "right", "left", "right", "left"),
+        )
+    )
+    terminal.write_line("")
+    for verdict in summary.verdicts:
+        promoted = verdict.verdict == "promote"
+        terminal.write_line(
+            f"{verdict.niche}: {verdict.verdict.upper()}", green=promoted, red=not promoted, bold=True
+        )
+        for reason in verdict.reasons:
+            terminal.write_line(f"  {reason}")
+        for entry in verdict.not_evaluated:
+            if f"not evaluated: {entry}" not in verdict.reasons:
+                terminal.write_line(f"  not evaluated: {entry}")
+    if summary.must_not_pass:
+        terminal.write_line("a blocking benchmark was not measured or not recorded: exit status 1", red=True)
+    for error in summary.write_errors:
+        terminal.write_line(f"could not be written: {error}", red=True)
+
+
+def _cells(row: Row) -> list[str]:
+    record = row.record or {}
+    results: Mapping[str, Any] = next(iter(record.get("results", {}).values()), {})
+    gates = {gate["name"]: gate for gate in record.get("gates", [])}
+    return [
+        row.niche,
+        row.outcome.benchmark,
+        row.outcome.variant,
+        _score(results),
+        _number(gates.get("hard_floor", {}).get("threshold")),
+        _percent(gates.get("sgfp4_regression", {}).get("value")),
+        _gates(gates),
+        f"{row.seconds:.1f}",
+        row.outcome.status.replace("_", " "),
+    ]
+
+
+def _score(results: Mapping[str, Any]) -> str:
+    if results.get("score") is None:
+        return "-"
+    error = f" ± {results['stderr']:.4f}" if results.get("stderr") is not None else ""
+    return f"{results['score']:.4f}{error}"
+
+
+def _gates(gates: Mapping[str, Mapping[str, Any]]) -> str:
+    """`2/2`, and the names of those that do not hold."""
+    if not gates:
+        return "-"
+    broken = [
+        f"{name} {'FAILED' if g['evaluated'] else 'not evaluated'}"
+        for name, g in gates.items()
+        if not g["passed"]
+    ]
+    return f"{len(gates) - len(broken)}/{len(gates)}{' ' + ', '.join(broken) if broken else ''}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1%}"

@@ -1,0 +1,166 @@
+"""One run: its items measured and judged. Knows nothing of pytest; the plugin and the Python API share it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pytest_gnus.errors import DataAbsentError
+from pytest_gnus.gates.result import GateResult
+from pytest_gnus.gates.verdict import ItemOutcome, Status, status_of
+from pytest_gnus.judging import References, judge
+from pytest_gnus.measurement import Measurement
+from pytest_gnus.models.loaded import LoadedModel
+from pytest_gnus.models.pool import ModelPool
+from pytest_gnus.plan import BenchmarkItem
+from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
+from pytest_gnus.records.fingerprint import Fingerprint
+from pytest_gnus.records.store import RecordStore
+
+if TYPE_CHECKING:
+    from pytest_gnus.tasks.building import BuiltTask
+
+
+def new_run_id() -> str:
+    """A name for a run that sorts by time and that no two runs share."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True)
+class Skip:
+    """An item that is not measured, by plan: not implemented, or a diagnostic benchmark without its data."""
+
+    status: Status
+    reason: str
+
+
+@dataclass
+class ItemState:
+    """What is known of an item so far; the record is made of it, however far it got."""
+
+    item: BenchmarkItem
+    skip: Skip | None = None
+    model: LoadedModel | None = None
+    measurement: Measurement | None = None
+    identity: Fingerprint | None = None
+    gates: tuple[GateResult, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know though it fails nothing."""
+        found = list(self.model.warnings) if self.model else []
+        if self.measurement is not None:
+            found.extend(self.measurement.flags)
+            counts = self.measurement.counts
+            if counts.truncated_prompts:
+                found.append(
+                    f"{counts.truncated_prompts} of {counts.requests} prompts were longer than the model's "
+                    "context; their oldest tokens were dropped"
+                )
+        if self.identity is not None and not self.identity.valid:
+            found.append(f"the fingerprint is not valid: {', '.join(self.identity.missing)} not known")
+        return [f"{self.item.name}: {text}" for text in found]
+
+
+@dataclass(frozen=True)
+class FinishedItem:
+    """An item at its end, as plain JSON: it travels from an xdist worker to the controller."""
+
+    outcome: ItemOutcome
+    niche: str
+    not_gated: str | None
+    record: Mapping[str, Any] | None
+    samples: Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Run:
+    """Measures and judges items, one after the other, with one model in memory at a time."""
+
+    store: RecordStore
+    run_id: str = field(default_factory=new_run_id)
+    pool: ModelPool = field(default_factory=ModelPool)
+    manifests: Manifests = field(default_factory=Manifests)
+    references: References = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.references = References(self.store)
+
+    def skip(self, item: BenchmarkItem) -> Skip | None:
+        """Whether an item is not to be measured. Looks at files only.
+
+        Raises:
+            DataError: a blocking benchmark whose local data are not there, or data outside their folder.
+        """
+        benchmark = item.benchmark
+        if benchmark.status == "not_implemented":
+            return Skip("not_implemented", f"not implemented: {benchmark.reason}")
+        if item.request.local is not None:
+            try:
+                item.request.local.check_present(benchmark.name)
+            except DataAbsentError as error:
+                if item.blocking:
+                    raise
+                return Skip("skipped", str(error))
+        return None
+
+    def prepare(self, item: BenchmarkItem) -> BuiltTask:
+        """The item's task with its documents, before any model is loaded."""
+        from pytest_gnus.evaluation import prepare
+
+        return prepare(item)
+
+    def measure(self, state: ItemState, built: BuiltTask, model: LoadedModel) -> Measurement:
+        """Evaluate an item, and take note of who it was."""
+        from pytest_gnus.evaluation import measure
+
+        state.model = model
+        measurement = measure(state.item, built, model)
+        state.identity = item_fingerprint(state.item, measurement, model, self.manifests)
+        state.measurement = measurement
+        self.references.remember(state.item, measurement, state.identity.fields)
+        return measurement
+
+    def judge(self, state: ItemState) -> Status:
+        """Apply the gates to a measured item."""
+        if state.measurement is None or state.identity is None:
+            raise ValueError(f"{state.item.name} has not been measured")
+        gates = judge(state.item, state.measurement, state.identity.fields, self.references)
+        state.gates = tuple(gates)
+        return status_of(gates, gated=state.item.is_gated)
+
+    def finish(self, state: ItemState, status: Status, reason: str | None = None) -> FinishedItem:
+        """The item at its end. A skipped item measured nothing and has no record."""
+        item = state.item
+        measurement = state.measurement if status in ("passed", "failed", "warned") else None
+        reason = reason or _broken_gates(state.gates)
+        record = None
+        if status != "skipped":
+            record = build_record(
+                item,
+                self.run_id,
+                status,
+                reason=reason or None,
+                model=state.model,
+                measurement=measurement,
+                identity=state.identity,
+                gates=state.gates if measurement else (),
+            )
+        return FinishedItem(
+            outcome=ItemOutcome(item.benchmark.name, item.variant, item.blocking, status, reason or ""),
+            niche=item.niche,
+            not_gated=item.not_gated_because,
+            record=record,
+            samples=sample_records(measurement) if measurement else [],
+        )
+
+
+def _broken_gates(gates: Sequence[GateResult]) -> str:
+    return "; ".join(
+        f"{gate.name}{'' if gate.evaluated else ' not evaluated'}: {gate.detail}"
+        for gate in gates
+        if not gate.holds
+    )

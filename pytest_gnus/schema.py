@@ -1,0 +1,157 @@
+"""The typed, validated form of `benchmarks/` and `config/`.
+
+Every model refuses unknown keys and does no conversion between types: `"0.2"` is not a number here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Source = Literal["huggingface", "local"]
+Mode = Literal["canonical", "diagnostic"]
+Variant = Literal["baseline", "reference", "quantized"]
+
+#: Preferred primary metrics, in order, where a benchmark names none.
+METRIC_ORDER = ("acc_norm", "acc", "pass@1", "f1", "exact_match", "rouge1", "rougeL", "rouge")
+#: Metrics whose values lie in [0, 1]; a floor above 1 for one of these is a percentage by mistake.
+_UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes", "rouge2", "rougeLsum", "mcc", "brier_score"}
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Thresholds(_Strict):
+    """Limits of the gates. `None` means: not set at this level, look at the next one."""
+
+    hard_floor: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
+    regression_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
+    deviation_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
+    category_floors: dict[str, float] = Field(default_factory=dict)
+
+    def over(self, base: Thresholds) -> Thresholds:
+        """These thresholds, with `base` filling what is not set here."""
+        return Thresholds(
+            hard_floor=base.hard_floor if self.hard_floor is None else self.hard_floor,
+            regression_max_pct=(
+                base.regression_max_pct if self.regression_max_pct is None else self.regression_max_pct
+            ),
+            deviation_max_pct=(
+                base.deviation_max_pct if self.deviation_max_pct is None else self.deviation_max_pct
+            ),
+            category_floors={**base.category_floors, **self.category_floors},
+        )
+
+
+#: D-08's defaults, as in the seeds.
+BUILT_IN_THRESHOLDS = Thresholds(regression_max_pct=0.10, deviation_max_pct=0.20)
+
+
+class NicheThresholds(Thresholds):
+    """A niche's overrides: for all of its benchmarks, and for single ones by name."""
+
+    per_benchmark: dict[str, Thresholds] = Field(default_factory=dict)
+
+    def for_benchmark(self, name: str) -> Thresholds:
+        general = Thresholds(
+            hard_floor=self.hard_floor,
+            regression_max_pct=self.regression_max_pct,
+            deviation_max_pct=self.deviation_max_pct,
+            category_floors=self.category_floors,
+        )
+        return self.per_benchmark.get(name, Thresholds()).over(general)
+
+
+class Dataset(_Strict):
+    """Where a benchmark's documents come from."""
+
+    revision: str | None = Field(default=None, min_length=1)
+    local: str | None = Field(default=None, min_length=1)
+
+
+class DiagnosticOverrides(_Strict):
+    """What diagnostic mode changes (D-03). `task` holds keys of the lm-eval task config to replace."""
+
+    task: dict[str, Any] = Field(default_factory=dict)
+    num_fewshot: int | None = Field(default=None, ge=0)
+    fewshot_seed: int | None = None
+    chat_template: bool | str | None = None
+    system_instruction: str | None = None
+    generation_kwargs: dict[str, Any] = Field(default_factory=dict)
+    dataset: Dataset | None = None
+    limit: int | None = Field(default=None, ge=1)
+
+
+class Benchmark(_Strict):
+    """One file `benchmarks/<name>.yaml`."""
+
+    name: str = Field(pattern=_NAME)
+    description: str = ""
+    task: str | dict[str, Any] | None = None
+    num_fewshot: int | None = Field(default=None, ge=0)
+    metric: str | None = Field(default=None, min_length=1)
+    higher_is_better: bool = True
+    gates: Thresholds = Field(default_factory=Thresholds)
+    chat_template: bool | str = False
+    dataset: Dataset = Field(default_factory=Dataset)
+    subtasks: list[str] = Field(default_factory=list)
+    diagnostic: DiagnosticOverrides = Field(default_factory=DiagnosticOverrides)
+    limit: int | None = Field(default=None, ge=1)
+    status: Literal["ready", "not_implemented"] = "ready"
+    reason: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _status_and_task(self) -> Benchmark:
+        if self.status == "not_implemented" and not self.reason:
+            raise ValueError("status: not_implemented needs a `reason`")
+        if self.status == "ready" and not self.task:
+            raise ValueError("`task` is missing: the name of an lm-eval task, or a task config as a mapping")
+        return self
+
+    @model_validator(mode="after")
+    def _floor_in_range(self) -> Benchmark:
+        metric = (self.metric or "").split(",")[0]
+        floor = self.gates.hard_floor
+        if floor is not None and floor > 1.0 and (not metric or metric in _UNIT_METRICS):
+            raise ValueError(
+                f"gates.hard_floor is {floor}, but {metric or 'the metric'} lies between 0 and 1"
+            )
+        return self
+
+
+class ModelEntry(_Strict):
+    """A specialist's weights; each of the three is `provider:name`, a directory, or a hub id."""
+
+    quantized: str | None = Field(default=None, min_length=1)
+    reference: str | None = Field(default=None, min_length=1)
+    baseline: str | None = Field(default=None, min_length=1)
+    adapter: str | None = Field(default=None, min_length=1)
+    model_manifest: str | None = Field(default=None, min_length=1)
+    sgfp4_manifest: str | None = Field(default=None, min_length=1)
+    version: str | None = Field(default=None, min_length=1)
+
+
+class NicheBenchmarks(_Strict):
+    blocking: list[str] = Field(default_factory=list)
+    diagnostic: list[str] = Field(default_factory=list)
+
+
+class Niche(_Strict):
+    """One file `config/specialists/<niche>.yaml`."""
+
+    niche: str = Field(pattern=_NAME)
+    description: str = ""
+    model: ModelEntry | None = None
+    benchmarks: NicheBenchmarks
+    gates: NicheThresholds = Field(default_factory=NicheThresholds)
+
+
+class Pipeline(_Strict):
+    """The file `config/pipeline.yaml`."""
+
+    source: Source = "huggingface"
+    gates: Thresholds = Field(default_factory=Thresholds)

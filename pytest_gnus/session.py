@@ -1,0 +1,204 @@
+"""One pytest session with benchmarks: what the hooks call, each of them in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gnus import settings as settings_room
+from pytest_gnus.collection import (
+    MARKERS,
+    BenchmarkFile,
+    BenchmarkFunction,
+    GateFailure,
+    items_by_file,
+    sort_items,
+)
+from pytest_gnus.errors import ConfigError, Problem
+from pytest_gnus.fixtures import RUN_KEY
+from pytest_gnus.gates.verdict import ItemOutcome, Status
+from pytest_gnus.plan import BenchmarkItem, Planner
+from pytest_gnus.recording import package_versions
+from pytest_gnus.records.store import RecordStore
+from pytest_gnus.reporting.summary import RunSummary
+from pytest_gnus.run import FinishedItem, Run, new_run_id
+from pytest_gnus.settings import Settings
+from pytest_gnus.workspace import Workspace, find_root, load_workspace
+
+#: The attribute of a test report that carries a finished item from where it ran to the controller.
+_ATTRIBUTE = "gnus_finished"
+
+
+class Session:
+    """Holds a session's plan and run, and what has finished so far."""
+
+    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._plan = tuple(self._planner(config, workspace, settings).items())
+        self._by_file = items_by_file(self._plan, dict(workspace.benchmark_files))
+        self._is_worker = hasattr(config, "workerinput")
+        store = RecordStore(settings.artifacts)
+        run_id = getattr(config, "workerinput", {}).get("gnus_run_id") or new_run_id()
+        self.run = Run(store, run_id)
+        self.summary = RunSummary(
+            store, run_id, [workspace.niches[name] for name in settings.niches], settings
+        )
+
+    @classmethod
+    def start(cls, config: pytest.Config) -> Session:
+        """Load the workspace, resolve the settings, and narrow the collection to `benchmarks/`.
+
+        Raises:
+            pytest.UsageError: with every problem of options and files at once.
+        """
+        root = find_root(config.rootpath, config.invocation_params.dir)
+        if root is None:
+            raise pytest.UsageError(
+                "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
+                f"{config.rootpath} or above"
+            )
+        try:
+            workspace, settings = cls._resolved(config, root)
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from None
+        session = cls(config, workspace, settings)
+        config.stash[RUN_KEY] = session.run
+        for marker in MARKERS:
+            config.addinivalue_line("markers", marker)
+        if config.args_source is not pytest.Config.ArgsSource.ARGS:
+            config.args = [str(workspace.benchmarks_directory)]
+        return session
+
+    @classmethod
+    def _resolved(cls, config: pytest.Config, root: Path) -> tuple[Workspace, Settings]:
+        problems: list[Problem] = []
+        workspace: Workspace | None = None
+        try:
+            workspace = load_workspace(root)
+            known = sorted(workspace.niches)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
+        settings, of_options = settings_room.resolve(config, root, known)
+        problems.extend(of_options)
+        if workspace is not None and not problems:
+            problems.extend(cls._planner(config, workspace, settings).problems())
+        if problems or workspace is None:
+            raise ConfigError(problems)
+        return workspace, settings
+
+    @staticmethod
+    def _planner(config: pytest.Config, workspace: Workspace, settings: Settings) -> Planner:
+        return Planner(workspace, settings, config.invocation_params.dir)
+
+    def header(self) -> str:
+        settings = self._settings
+        source = self._plan[0].request.source if self._plan else settings.source
+        parts = [
+            f"niche={','.join(settings.niches)}",
+            f"mode={settings.mode}",
+            f"source={source}",
+            f"device={_expected_device()}",
+            *([f"limit={settings.limit}"] if settings.limit else []),
+            *(
+                f"{name} {version}"
+                for name, version in package_versions(("lm_eval", "mlx", "mlx-lm")).items()
+            ),
+        ]
+        return f"gnus: {', '.join(parts)}"
+
+    def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
+        planned = self._by_file.get(path)
+        if planned is None:
+            return None
+        file: BenchmarkFile = BenchmarkFile.from_parent(parent, path=path)
+        file.planned = planned
+        return file
+
+    def sort(self, items: list[pytest.Item]) -> None:
+        sort_items(items, self._plan)
+
+    def attach(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        """Put the finished item on the report that decides it: a setup that did not pass, or the call."""
+        if not isinstance(item, BenchmarkFunction) or report.when == "teardown":
+            return
+        item.seconds += report.duration
+        if report.when == "setup" and report.passed:
+            return
+        finished = self._finished(item, call, report)
+        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": item.seconds})
+
+    def _finished(
+        self, item: BenchmarkFunction, call: pytest.CallInfo[None], report: pytest.TestReport
+    ) -> FinishedItem:
+        state = item.state
+        if report.skipped:
+            if state.skip is None:  # a user's own skip, in a conftest or by a mark
+                return self.run.finish(state, "skipped", _text_of(report))
+            return self.run.finish(state, state.skip.status, state.skip.reason)
+        if report.passed:
+            passed: Status = "passed" if all(gate.holds for gate in state.gates) else "warned"
+            return self.run.finish(state, passed)
+        if call.excinfo is not None and isinstance(call.excinfo.value, GateFailure):
+            return self.run.finish(state, "failed")
+        return self.run.finish(state, "error", _text_of(report))
+
+    def take(self, report: pytest.TestReport) -> None:
+        """On the controller: write the record and keep what the summary needs."""
+        finished: Mapping[str, Any] | None = getattr(report, _ATTRIBUTE, None)
+        if finished is None or self._is_worker:
+            return
+        self.summary.take(
+            FinishedItem(
+                outcome=ItemOutcome(**finished["outcome"]),
+                niche=finished["niche"],
+                not_gated=finished["not_gated"],
+                record=finished["record"],
+                samples=finished["samples"],
+            ),
+            seconds=finished["seconds"],
+        )
+
+    def finish(self, session: pytest.Session) -> None:
+        """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
+        if self._is_worker or self._config.option.collectonly:
+            return
+        self.summary.close()
+        if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def summarize(self, terminal: pytest.TerminalReporter) -> None:
+        if not self._is_worker:
+            from pytest_gnus.reporting.terminal import show
+
+            show(self.summary, terminal)
+
+
+def planned_items(session: Session) -> tuple[BenchmarkItem, ...]:
+    """The plan of a session, in order; for tests."""
+    return session._plan
+
+
+def _text_of(report: pytest.TestReport) -> str:
+    """The last line of what a report shows: the error itself."""
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    lines = [line for line in report.longreprtext.splitlines() if line.strip()]
+    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+    return str(message or (lines[-1] if lines else "error")).strip()
+
+
+def _expected_device() -> str:
+    """Where MLX will run, as far as can be told without importing it."""
+    if sys.platform == "darwin":
+        return "metal"
+    return "cuda" if any(name.startswith("mlx-cuda") for name in package_versions(_CUDA)) else "cpu"
+
+
+_CUDA = ("mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")

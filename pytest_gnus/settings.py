@@ -1,0 +1,199 @@
+"""Command line and ini settings, resolved once into one frozen dataclass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from pytest_gnus.errors import Problem, did_you_mean, listed
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_gnus.schema import Mode, Source, Variant
+
+_MODES = ("canonical", "diagnostic")
+_SOURCES = ("huggingface", "local")
+_VARIANTS = ("quantized", "reference", "baseline", "all")
+
+#: Shown for `--gnus-source=api` and raised by the Python API.
+API_SOURCE = (
+    "the source 'api' is judge-only (D-01): a specialist under test always runs locally, and its documents "
+    "come from 'huggingface' or 'local'"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run was asked to do. `None` means: not asked, the next level decides."""
+
+    niches: tuple[str, ...] = ()
+    variant: str | None = None
+    mode: Mode = "canonical"
+    source: Source | None = None
+    force_download: bool = False
+    model: str | None = None
+    limit: int | None = None
+    artifacts: Path = field(default_factory=lambda: Path("artifacts"))
+
+    @property
+    def variants(self) -> tuple[Variant, ...] | None:
+        """The variants asked for by name; `None` for the default choice."""
+        if self.variant is None:
+            return None
+        if self.variant == "all":
+            return cast("tuple[Variant, ...]", _all_variants())
+        return (cast("Variant", self.variant),)
+
+
+def _all_variants() -> tuple[str, ...]:
+    from pytest_gnus.schema import Variant
+
+    return get_args(Variant)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register `--niche`, `--gnus-*` and their ini settings."""
+    group = parser.getgroup("gnus", "LLM benchmarks (pytest-gnus)")
+    group.addoption(
+        "--niche",
+        action="append",
+        metavar="NAME",
+        dest="gnus_niche",
+        help="Run the release gate of a niche (repeatable; 'all' for every niche)",
+    )
+    parser.addini("gnus_niche", "Niches to run, as --niche", type="args", default=[])
+    for name, metavar, text in (
+        ("variant", "NAME", f"Which weights: {', '.join(_VARIANTS)} (default: reference and quantized)"),
+        ("mode", "NAME", "canonical: frozen settings, gated (default); diagnostic: overridden, never gated"),
+        ("source", "NAME", "Where documents come from: huggingface or local (data/benchmarks/)"),
+        ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
+        ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
+    ):
+        group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
+        parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")
+    group.addoption(
+        "--gnus-limit",
+        metavar="N",
+        dest="gnus_limit",
+        default=None,
+        help="Measure only the first N documents of each task; the run is marked and never gates",
+    )
+    parser.addini("gnus_limit", "As --gnus-limit", type="int", default=0)
+    group.addoption(
+        "--gnus-force-download",
+        action="store_true",
+        dest="gnus_force_download",
+        default=None,
+        help="Download data sets again even when they are cached",
+    )
+    parser.addini("gnus_force_download", "As --gnus-force-download", type="bool", default=False)
+
+
+def is_active(config: pytest.Config) -> bool:
+    """Whether this session runs benchmarks at all."""
+    return bool(config.getoption("gnus_niche") or config.getini("gnus_niche"))
+
+
+def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> tuple[Settings, list[Problem]]:
+    """The settings of a session, and every problem of theirs (empty when they can be used)."""
+    reader = _OptionReader(config)
+    niches = reader.niches(known_niches)
+    variant = reader.choice("variant", _VARIANTS)
+    mode = reader.choice("mode", _MODES) or "canonical"
+    source = reader.source()
+    model = reader.model()
+    limit = reader.limit()
+    artifacts = reader.text("artifacts")
+    settings = Settings(
+        niches=niches,
+        variant=variant,
+        mode=cast("Mode", mode),
+        source=cast("Source | None", source),
+        force_download=bool(reader.value("force_download")),
+        model=model,
+        limit=limit,
+        artifacts=reader.directory(artifacts) if artifacts else root / "artifacts",
+    )
+    return settings, reader.problems
+
+
+class _OptionReader:
+    """Reads options with their ini fallback and collects what is wrong."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.problems: list[Problem] = []
+
+    def value(self, name: str) -> Any:
+        given = self._config.getoption(f"gnus_{name}")
+        return given if given is not None else self._config.getini(f"gnus_{name}")
+
+    def text(self, name: str) -> str | None:
+        value = self.value(name)
+        return str(value).strip() or None if value is not None else None
+
+    def directory(self, text: str) -> Path:
+        """A directory as typed: relative to where pytest was started, or to the ini file for the setting."""
+        given = self._config.getoption("gnus_artifacts") is not None
+        base = self._config.invocation_params.dir if given else self._config.rootpath
+        return base / Path(text).expanduser()
+
+    def _where(self, name: str) -> str:
+        if self._config.getoption(f"gnus_{name}") is not None:
+            return "--niche" if name == "niche" else f"--gnus-{name.replace('_', '-')}"
+        return f"ini setting gnus_{name}"
+
+    def niches(self, known: Sequence[str]) -> tuple[str, ...]:
+        asked = list(dict.fromkeys(self.value("niche")))
+        if "all" in asked:
+            return tuple(known)
+        for name in asked:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                self.problems.append(
+                    Problem(self._where("niche"), "", repr(name), listed([*known, "all"]), hint)
+                )
+        return tuple(asked)
+
+    def choice(self, name: str, choices: Sequence[str]) -> str | None:
+        value = self.text(name)
+        if value is None or value in choices:
+            return value
+        self.problems.append(
+            Problem(self._where(name), "", repr(value), listed(choices), did_you_mean(value, choices))
+        )
+        return None
+
+    def source(self) -> str | None:
+        if self.text("source") == "api":
+            self.problems.append(Problem(self._where("source"), "", "'api'", listed(_SOURCES), API_SOURCE))
+            return None
+        return self.choice("source", _SOURCES)
+
+    def model(self) -> str | None:
+        text = self.text("model")
+        if text is None:
+            return None
+        from pytest_gnus.models.spec import parse_problem
+
+        problem = parse_problem(text, self._where("model"))
+        if problem is not None:
+            self.problems.append(problem)
+            return None
+        return text
+
+    def limit(self) -> int | None:
+        value = self.value("limit")
+        if self._config.getoption("gnus_limit") is None and not value:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = 0
+        if number >= 1:
+            return number
+        self.problems.append(Problem(self._where("limit"), "", repr(value), "a whole number from 1 up"))
+        return None

@@ -1,0 +1,232 @@
+"""lm-eval's task with this product's data: from the hub at a revision, or from the workspace.
+
+Everything but where the documents come from is lm-eval's own. On top of it: processed documents are kept (a
+task whose `process_docs` shuffles choices must not shuffle them again between asking and marking), and a
+template that needs a field which a document lacks is an error that names both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import datasets
+from jinja2 import Environment, TemplateSyntaxError, UndefinedError, nodes
+from lm_eval.api.task import ConfigurableTask
+
+from pytest_gnus.errors import DataError, listed
+from pytest_gnus.tasks.local_data import LocalData, digest
+
+#: The key under which a task's config carries its `TaskData`.
+CONFIG_KEY = "gnus_data"
+
+_COMMIT = re.compile(r"@([0-9a-f]{40})/")
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Where a task's documents come from.
+
+    `local` is set for local data only; `group` is the name of the lm-eval group the task runs in, if any.
+    `revision` and `force_download` concern the hub.
+    """
+
+    local: LocalData | None = None
+    group: str | None = None
+    revision: str | None = None
+    force_download: bool = False
+    num_fewshot: int | None = None
+
+
+@dataclass
+class _Kept:
+    """Documents by split, after `process_docs`."""
+
+    by_split: dict[str, Any] = field(default_factory=dict)
+
+
+class BenchmarkTask(ConfigurableTask):
+    """A `ConfigurableTask` whose config carries a `TaskData`."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        config = dict(config)
+        config.pop("class", None)
+        self._data: TaskData = config.pop(CONFIG_KEY)
+        self._kept = _Kept()
+        #: What the documents are a revision of: a hub commit, or a digest of local files.
+        self.dataset_revision: str | None = self._data.revision
+        try:
+            super().__init__(config=config)
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error):
+                raise DataError(
+                    f"the task {config.get('task')!r} has a key lm-eval does not know: {error}"
+                ) from None
+            raise
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_keywords: Any) -> None:
+        if self._data.local is not None:
+            self._read_local(self._data.local)
+        elif callable(self.config.custom_dataset):
+            super().download(dataset_kwargs)
+        else:
+            self._load_from_hub(dict(dataset_kwargs or {}))
+
+    def _load_from_hub(self, keywords: dict[str, Any]) -> None:
+        keywords.pop("trust_remote_code", None)
+        if self._data.revision is not None:
+            keywords["revision"] = self._data.revision
+        if self._data.force_download:
+            keywords["download_mode"] = datasets.DownloadMode.FORCE_REDOWNLOAD
+        try:
+            self.dataset = datasets.load_dataset(path=self.DATASET_PATH, name=self.DATASET_NAME, **keywords)
+        except Exception as error:
+            config = f" ({self.DATASET_NAME})" if self.DATASET_NAME else ""
+            reason = str(error).strip().split("\n")[0]
+            raise DataError(
+                f"{self.config.task}: the data set {self.DATASET_PATH}{config} cannot be loaded: "
+                f"{type(error).__name__}: {reason}; --gnus-source=local reads files instead"
+            ) from error
+        self.dataset_revision = _hub_commit(self.dataset) or self._data.revision
+
+    def _read_local(self, local: LocalData) -> None:
+        name = str(self.config.task)
+        subfolder = local.subfolder(self._subfolders(name), name) if self._data.group else None
+        files = local.splits(subfolder)
+        self._drop_unneeded_splits(files)
+        needed = dict.fromkeys(split for split in self._splits() if split)
+        self.dataset = datasets.DatasetDict(
+            {split: datasets.Dataset.from_list(local.rows(split, files, name)) for split in needed}
+        )
+        self.dataset_revision = digest(files[split] for split in needed)
+
+    def _subfolders(self, name: str) -> list[str]:
+        """`mmlu_anatomy` of `mmlu` with the data set `anatomy` lies in `anatomy/` or `mmlu_anatomy/`."""
+        short = name.removeprefix(f"{self._data.group}_")
+        return list(dict.fromkeys(part for part in (self.DATASET_NAME, short, name) if part))
+
+    def _splits(self) -> tuple[str | None, ...]:
+        config = self.config
+        return (config.test_split, config.validation_split, config.training_split, self.fewshot_cfg.split)
+
+    def _drop_unneeded_splits(self, files: Mapping[str, Any]) -> None:
+        """Without few-shot examples only the split that is measured has to be there."""
+        if self._data.num_fewshot:
+            return
+        config = self.config
+        measured = config.test_split or config.validation_split
+        for key in ("training_split", "validation_split"):
+            split = getattr(config, key)
+            if split is not None and split != measured and split not in files:
+                setattr(config, key, None)
+        if self.fewshot_cfg.split not in (None, measured) and self.fewshot_cfg.split not in files:
+            self.fewshot_cfg.split = None
+
+    def training_docs(self) -> Any:
+        return self._documents("train", super().training_docs)
+
+    def validation_docs(self) -> Any:
+        return self._documents("validation", super().validation_docs)
+
+    def test_docs(self) -> Any:
+        return self._documents("test", super().test_docs)
+
+    def _documents(self, kind: str, read: Any) -> Any:
+        if kind not in self._kept.by_split:
+            self._kept.by_split[kind] = self._read_documents(kind, read)
+        return self._kept.by_split[kind]
+
+    def _read_documents(self, kind: str, read: Any) -> Any:
+        try:
+            return read()
+        except KeyError as error:
+            present = listed(sorted(getattr(self, "dataset", {})))
+            raise DataError(
+                f"{self.config.task}: reading the {kind} documents failed on {error}; splits: {present}"
+            ) from error
+
+    def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
+        return self._rendered(
+            "doc_to_text", doc_to_text or self.config.doc_to_text, super().doc_to_text, doc, doc_to_text
+        )
+
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
+        return self._rendered(
+            "doc_to_target",
+            doc_to_target or self.config.doc_to_target,
+            super().doc_to_target,
+            doc,
+            doc_to_target,
+        )
+
+    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
+        return self._rendered(
+            "doc_to_choice",
+            doc_to_choice or self.config.doc_to_choice,
+            super().doc_to_choice,
+            doc,
+            doc_to_choice,
+        )
+
+    def _rendered(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
+        """Render a part of the prompt; a field that is missing or null is an error, never an empty string."""
+        try:
+            value = render(doc, given)
+        except (UndefinedError, KeyError) as error:
+            raise self._field_error(what, f"needs a field that is not there ({error})", doc) from error
+        except TemplateSyntaxError as error:
+            raise DataError(f"{self.config.task}: {what} is no valid template: {error}") from error
+        null = [
+            name
+            for name in _printed_fields(template)
+            if isinstance(doc, Mapping) and doc.get(name, 0) is None
+        ]
+        if value is None or null:
+            raise self._field_error(
+                what, f"needs {listed(null) if null else repr(template)}, which is null", doc
+            )
+        return value
+
+    def _field_error(self, what: str, fault: str, doc: Any) -> DataError:
+        fields = listed(doc) if isinstance(doc, Mapping) else type(doc).__name__
+        shown = str(dict(doc) if isinstance(doc, Mapping) else doc)
+        return DataError(f"{self.config.task}: {what} {fault}; fields: {fields}; document: {shown[:160]}")
+
+
+def _printed_fields(template: Any) -> list[str]:
+    """Names of fields that a template prints as they are, and does not ask about in an `if`.
+
+    A plain field name counts as a template that prints it.
+    """
+    if not isinstance(template, str):
+        return []
+    if template.isidentifier():
+        return [template]
+    if "{{" not in template:
+        return []
+    tree = Environment(autoescape=False).parse(template)  # parsed, never rendered
+    printed = {
+        name.name
+        for output in tree.find_all(nodes.Output)
+        for expression in output.nodes
+        for name in ([expression] if isinstance(expression, nodes.Name) else [])
+    }
+    tests = [branch.test for branch in tree.find_all(nodes.If)]
+    tests += [branch.test for branch in tree.find_all(nodes.CondExpr)]
+    asked = {name.name for test in tests for name in test.find_all(nodes.Name)} | {
+        test.name for test in tests if isinstance(test, nodes.Name)
+    }
+    assigned = {name.name for node in tree.find_all(nodes.Assign) for name in node.find_all(nodes.Name)}
+    return sorted(printed - asked - assigned)
+
+
+def _hub_commit(dataset: Any) -> str | None:
+    """The commit that a hub data set was downloaded at, from the addresses of its files."""
+    for split in dataset.values() if isinstance(dataset, dict) else ():
+        for address in getattr(split.info, "download_checksums", None) or {}:
+            found = _COMMIT.search(address)
+            if found:
+                return found.group(1)
+    return None

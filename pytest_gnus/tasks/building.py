@@ -1,0 +1,254 @@
+"""From a benchmark's file to lm-eval's task objects."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.group import Group
+from lm_eval.api.task import Task
+from lm_eval.tasks import TaskManager
+
+from pytest_gnus.errors import DataError, EvaluationError, did_you_mean, listed
+from pytest_gnus.tasks.benchmark_task import CONFIG_KEY, BenchmarkTask, TaskData
+from pytest_gnus.tasks.metrics import register_metrics
+from pytest_gnus.workspace import FunctionReference
+
+_WRAPPER = "pytest_gnus"
+
+
+@dataclass(frozen=True)
+class BuiltTask:
+    """What `simple_evaluate` gets: a task or a group, its manager, and the leaves that will be measured."""
+
+    name: str
+    task: Task | Group
+    manager: TaskManager
+    leaves: Mapping[str, Task]
+
+    @property
+    def is_group(self) -> bool:
+        return isinstance(self.task, Group)
+
+    @property
+    def dataset_revision(self) -> str | None:
+        """The revision of the documents; for a group, of all its data sets if it is one."""
+        revisions = {getattr(leaf, "dataset_revision", None) for leaf in self.leaves.values()}
+        if len(revisions) == 1:
+            return revisions.pop()
+        if None in revisions:
+            return None
+        return "+".join(sorted(str(revision) for revision in revisions))
+
+
+def build(
+    name: str,
+    task: str | Mapping[str, Any],
+    data: TaskData,
+    overrides: Mapping[str, Any],
+    subtasks: list[str],
+) -> BuiltTask:
+    """Build the lm-eval task of a benchmark, with its documents.
+
+    Args:
+        name: the benchmark's name, for messages and for an inline task that names itself not.
+        task: the name of an lm-eval task or group, or a whole task config.
+        overrides: keys of the task config to replace.
+        subtasks: what of a group to measure; empty for all of it.
+
+    Raises:
+        DataError: the documents are not usable.
+        EvaluationError: there is no such task.
+    """
+    register_metrics()
+    if isinstance(task, str):
+        return _build_named(name, task, data, overrides, subtasks)
+    if subtasks:
+        raise EvaluationError(
+            f"{name}: `subtasks:` narrows an lm-eval group; this benchmark's task is a mapping"
+        )
+    return _build_inline(name, task, data, overrides)
+
+
+def _build_inline(
+    name: str, task: Mapping[str, Any], data: TaskData, overrides: Mapping[str, Any]
+) -> BuiltTask:
+    if "group" in task:
+        raise EvaluationError(f"{name}: a task mapping describes one task; name a group of lm-eval's instead")
+    manager = TaskManager(include_defaults=False)
+    config = {"task": name, **_resolved(dict(task)), **_resolved(dict(overrides))}
+    if not isinstance(config["task"], str):
+        raise EvaluationError(f"{name}: task.task must be a name, found {config['task']!r}")
+    loaded = manager.load([{**config, "class": BenchmarkTask, CONFIG_KEY: data}])
+    (built,) = loaded["tasks"].values()
+    return BuiltTask(config["task"], built, manager, loaded["tasks"])
+
+
+def _build_named(
+    name: str, task: str, data: TaskData, overrides: Mapping[str, Any], subtasks: list[str]
+) -> BuiltTask:
+    manager = _manager_for(task)
+    entry = manager.task_index.get(task)
+    if entry is None:
+        hint = did_you_mean(task, manager.all_tasks)
+        raise EvaluationError(f"{name}: lm-eval has no task {task!r}. {hint}".rstrip())
+    if entry.kind.name == "PY_TASK":
+        return _build_python(name, task, data, overrides, manager)
+    is_group = entry.kind.name in ("GROUP", "TAG")
+    if subtasks and not is_group:
+        raise EvaluationError(f"{name}: `subtasks:` narrows a group; {task} is one task")
+    changes = {
+        **_resolved(dict(overrides)),
+        "class": BenchmarkTask,
+        CONFIG_KEY: data if not is_group else _in_group(data, task),
+    }
+    members = _members(task, manager, subtasks) if subtasks else [task]
+    spec: dict[str, Any] = {
+        "group": _WRAPPER,
+        "task": [_reference(member, manager, changes) for member in members],
+    }
+    if subtasks:
+        spec |= {"group": task, "aggregate_metric_list": (entry.cfg or {}).get("aggregate_metric_list")}
+    loaded = manager.load([spec])
+    built = loaded["groups"].get(task) or loaded["groups"][_WRAPPER]
+    if not is_group:
+        built = loaded["tasks"][task]
+    return BuiltTask(task, built, manager, loaded["tasks"])
+
+
+def _build_python(
+    name: str, task: str, data: TaskData, overrides: Mapping[str, Any], manager: TaskManager
+) -> BuiltTask:
+    """A task that lm-eval defines in Python brings its own way to its documents."""
+    if data.local is not None:
+        raise DataError(
+            f"{name}: lm-eval reads the documents of {task} in Python; --gnus-source=local cannot"
+        )
+    if overrides:
+        raise EvaluationError(f"{name}: {task} is defined in Python; its config cannot be overridden")
+    loaded = manager.load([task])
+    return BuiltTask(task, loaded["tasks"][task], manager, loaded["tasks"])
+
+
+def _in_group(data: TaskData, group: str) -> TaskData:
+    return TaskData(data.local, group, data.revision, data.force_download, data.num_fewshot)
+
+
+def _reference(member: str, manager: TaskManager, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A registered task or group inside a group's list, with changes to its config or its members'."""
+    kind = manager.task_index[member].kind.name
+    return {"group" if kind == "GROUP" else "task": member, **changes}
+
+
+def _members(group: str, manager: TaskManager, wanted: list[str]) -> list[str]:
+    """The leaf tasks of a group that `subtasks:` asks for, by full name or without the group's prefix."""
+    leaves = list(dict.fromkeys(_leaves(group, manager)))
+    by_name = {leaf: leaf for leaf in leaves} | {leaf.removeprefix(f"{group}_"): leaf for leaf in leaves}
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        hint = did_you_mean(unknown[0], by_name)
+        raise EvaluationError(
+            f"{group} has no subtask {listed(unknown)}; it has {listed(leaves)}. {hint}".rstrip()
+        )
+    return list(dict.fromkeys(by_name[name] for name in wanted))
+
+
+def _leaves(name: str, manager: TaskManager) -> Iterator[str]:
+    entry = manager.task_index.get(name)
+    if entry is None:
+        return
+    if entry.kind.name == "TAG":
+        yield from sorted(entry.tags)
+    elif entry.kind.name == "GROUP":
+        for member in (entry.cfg or {}).get("task", []):
+            yield from _leaves(member if isinstance(member, str) else member.get("task", ""), manager)
+    else:
+        yield name
+
+
+def _manager_for(task: str) -> TaskManager:
+    """A manager that knows a built-in task: of the one folder that defines it, else of all.
+
+    Indexing all of lm-eval's tasks takes several seconds, indexing one folder milliseconds. Where the folder
+    names something of another folder, only the whole index will do.
+    """
+    folder = _folder_of(task)
+    if folder is not None:
+        manager = _narrow_manager(folder)
+        if task in manager.task_index and _is_closed(task, manager):
+            return manager
+    return _full_manager()
+
+
+def _is_closed(name: str, manager: TaskManager) -> bool:
+    entry = manager.task_index.get(name)
+    if entry is None:
+        return False
+    if entry.kind.name != "GROUP":
+        return True
+    members = (entry.cfg or {}).get("task", [])
+    return all(isinstance(member, str) and _is_closed(member, manager) for member in members)
+
+
+def _folder_of(task: str) -> Path | None:
+    """The folder below lm-eval's tasks with the longest name that the task's starts with; checked later."""
+    spec = importlib.util.find_spec("lm_eval.tasks")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    folders = [path for path in root.iterdir() if path.is_dir() and task.startswith(path.name)]
+    return max(folders, key=lambda path: len(path.name), default=None)
+
+
+@cache
+def _narrow_manager(folder: Path) -> TaskManager:
+    return TaskManager(include_path=str(folder), include_defaults=False)
+
+
+@cache
+def _full_manager() -> TaskManager:
+    return TaskManager()
+
+
+def _resolved(value: Any) -> Any:
+    """A config with each `!function` imported."""
+    if isinstance(value, FunctionReference):
+        return _imported(value)
+    if isinstance(value, Mapping):
+        return {key: _resolved(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_resolved(entry) for entry in value]
+    return value
+
+
+def _imported(reference: FunctionReference) -> Any:
+    """The function that ``!function module.name`` names: in a Python file beside the YAML file, nowhere else.
+
+    Raises:
+        EvaluationError: no such file or function, or a file outside the folder.
+    """
+    module_name, _, function_name = reference.name.rpartition(".")
+    path = (reference.directory / f"{module_name.replace('.', '/')}.py").resolve()
+    if not module_name or not path.is_relative_to(reference.directory.resolve()) or not path.is_file():
+        raise EvaluationError(
+            f"!function {reference.name}: expected module.function with the module beside the YAML file, "
+            f"{path} is no such file"
+        )
+    function = getattr(_module(path), function_name, None)
+    if not callable(function):
+        raise EvaluationError(f"!function {reference.name}: {path} has no function {function_name!r}")
+    return function
+
+
+@cache
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"pytest_gnus_workspace_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise EvaluationError(f"cannot import {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,269 @@
+"""Finds and loads a workspace: `benchmarks/`, `config/specialists/`, `config/pipeline.yaml`."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
+from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class FunctionReference:
+    """lm-eval's ``!function module.name``, not imported until its item runs.
+
+    `directory` is the folder of the YAML file; the module must lie in it.
+    """
+
+    name: str
+    directory: Path
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A project's benchmarks and niches, validated."""
+
+    root: Path
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
+    benchmark_files: Mapping[str, Path] = field(default_factory=dict)
+    niches: Mapping[str, Niche] = field(default_factory=dict)
+
+    @property
+    def benchmarks_directory(self) -> Path:
+        return self.root / "benchmarks"
+
+    @property
+    def data_directory(self) -> Path:
+        return self.root / "data" / "benchmarks"
+
+    def thresholds(self, niche: Niche, benchmark: Benchmark) -> Thresholds:
+        """What gates a benchmark in a niche: niche over benchmark over pipeline over built in."""
+        own = benchmark.gates.over(self.pipeline.gates).over(BUILT_IN_THRESHOLDS)
+        return niche.gates.for_benchmark(benchmark.name).over(own)
+
+
+def find_root(*starts: Path) -> Path | None:
+    """The nearest folder, from each start upwards, that holds `config/specialists/`."""
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / "config" / "specialists").is_dir():
+                return folder
+    return None
+
+
+def load_workspace(root: Path) -> Workspace:
+    """Load and validate everything below `root`.
+
+    Raises:
+        ConfigError: with every problem of every file.
+    """
+    problems: list[Problem] = []
+    reader = _Reader(root, problems)
+    pipeline = reader.read(root / "config" / "pipeline.yaml", Pipeline, optional=True) or Pipeline()
+    benchmarks, files = reader.read_named(root / "benchmarks", Benchmark, "name")
+    niches, _ = reader.read_named(root / "config" / "specialists", Niche, "niche")
+    for niche in niches.values():
+        problems.extend(_niche_problems(niche, benchmarks, reader.relative))
+    if problems:
+        raise ConfigError(problems)
+    return Workspace(root, pipeline, benchmarks, files, niches)
+
+
+class _Reader:
+    """Reads YAML files into models and collects what is wrong with them."""
+
+    def __init__(self, root: Path, problems: list[Problem]) -> None:
+        self._root = root
+        self._problems = problems
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else str(path)
+
+    def read(self, path: Path, model: type[ModelT], *, optional: bool = False) -> ModelT | None:
+        if optional and not path.exists():
+            return None
+        where = self.relative(path)
+        try:
+            content = load_yaml(path)
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            self._problems.append(Problem(where, "", _yaml_fault(error), "a YAML mapping"))
+            return None
+        if content is None and optional:
+            return model()
+        if not isinstance(content, dict):
+            self._problems.append(Problem(where, "", _shown(content), "a YAML mapping"))
+            return None
+        try:
+            return model.model_validate(content)
+        except ValidationError as error:
+            self._problems.extend(_merged(_problem(where, model, fault) for fault in error.errors()))
+            return None
+
+    def read_named(
+        self, folder: Path, model: type[ModelT], key: str
+    ) -> tuple[dict[str, ModelT], dict[str, Path]]:
+        """All YAML files of a folder by the name that each gives itself, which must be its file's."""
+        found: dict[str, ModelT] = {}
+        files: dict[str, Path] = {}
+        for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+            entry = self.read(path, model)
+            if entry is None:
+                continue
+            name = getattr(entry, key)
+            where = self.relative(path)
+            if name in found:
+                other = self.relative(files[name])
+                self._problems.append(
+                    Problem(where, key, f"duplicate name {name!r}", f"a name not used by {other} already")
+                )
+                continue
+            if name != path.stem:
+                self._problems.append(
+                    Problem(where, key, repr(name), repr(path.stem), "The name must be that of the file.")
+                )
+            found[name] = entry
+            files[name] = path
+        return found, files
+
+
+def load_yaml(path: Path) -> Any:
+    """`yaml.safe_load`, with ``!function`` kept as a `FunctionReference` and duplicate keys refused."""
+
+    class Loader(_YamlLoader):  # type: ignore[misc]
+        pass
+
+    def function(loader: Any, node: yaml.ScalarNode) -> FunctionReference:
+        return FunctionReference(str(loader.construct_scalar(node)), path.parent)
+
+    def mapping(loader: Any, node: yaml.MappingNode) -> dict[Hashable, Any]:
+        loader.flatten_mapping(node)
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = loader.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return dict(loader.construct_pairs(node, deep=True))
+
+    Loader.add_constructor("!function", function)
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+
+
+def _niche_problems(
+    niche: Niche, benchmarks: Mapping[str, Benchmark], relative: typing.Callable[[Path], str]
+) -> Iterator[Problem]:
+    where = f"config/specialists/{niche.niche}.yaml"
+    seen: set[str] = set()
+    for kind in ("blocking", "diagnostic"):
+        for index, name in enumerate(getattr(niche.benchmarks, kind)):
+            key = f"benchmarks.{kind}[{index}]"
+            if name in seen:
+                yield Problem(where, key, f"duplicate name {name!r}", "each benchmark once")
+            elif name not in benchmarks:
+                hint = did_you_mean(name, benchmarks) or f"Write benchmarks/{name}.yaml."
+                yield Problem(where, key, f"{name!r}, which has no file", listed(sorted(benchmarks)), hint)
+            seen.add(name)
+    for name in niche.gates.per_benchmark:
+        if name not in seen:
+            yield Problem(
+                where,
+                f"gates.per_benchmark.{name}",
+                f"{name!r}",
+                f"a benchmark of this niche: {listed(sorted(seen))}",
+                did_you_mean(name, seen),
+            )
+
+
+def _merged(problems: typing.Iterable[Problem]) -> list[Problem]:
+    """One problem per key: a union of types reports each type it tried."""
+    by_key: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        earlier = by_key.get((problem.key, problem.found))
+        by_key[problem.key, problem.found] = (
+            replace(problem, allowed=f"{earlier.allowed}, or {problem.allowed}") if earlier else problem
+        )
+    return list(by_key.values())
+
+
+def _problem(where: str, model: type[BaseModel], fault: ErrorDetails) -> Problem:
+    """One fault of pydantic's as a sentence in the terms of the file."""
+    location = [part for part in fault["loc"] if not _is_union_tag(part)]
+    key = _key_path(location)
+    if fault["type"] == "extra_forbidden":
+        known = _fields_at(model, location[:-1])
+        return Problem(where, key, "an unknown key", listed(known), did_you_mean(str(location[-1]), known))
+    if fault["type"] == "missing":
+        return Problem(where, key, "nothing", "this key is required")
+    if fault["type"] == "value_error":
+        return Problem(where, key, str(fault["ctx"]["error"]), "see the README, section Configuration")
+    hint = ""
+    context = fault.get("ctx", {})
+    if fault["type"] == "literal_error":
+        choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        hint = did_you_mean(str(fault["input"]), choices)
+    return Problem(where, key, _shown(fault["input"]), _allowed(fault), hint)
+
+
+def _is_union_tag(part: str | int) -> bool:
+    """Pydantic adds the tried type of a union to a location (`task.str`); a file has no such key."""
+    return isinstance(part, str) and (part in {"str", "bool"} or part.startswith("dict["))
+
+
+def _allowed(fault: ErrorDetails) -> str:
+    message = fault["msg"].removeprefix("Input should be ")
+    return message[:1].lower() + message[1:]
+
+
+def _fields_at(model: type[BaseModel], location: list[str | int]) -> list[str]:
+    """The keys that a model allows at a location inside it."""
+    current: type[BaseModel] | None = model
+    for part in location:
+        if current is None:
+            return []
+        info = current.model_fields.get(str(part))
+        current = _model_in(info.annotation) if info is not None else current
+    return sorted(current.model_fields) if current is not None else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in typing.get_args(annotation):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _key_path(location: list[str | int]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _yaml_fault(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else str(problem)
