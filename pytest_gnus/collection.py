@@ -51,6 +51,18 @@ class BenchmarkFunction(pytest.Function):
         item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
         return item
 
+    if hasattr(pytest.Item, "id"):
+
+        @property
+        def id(self) -> Any:
+            """The name taken apart, as pytest does with a name that it reads from a file.
+
+            pytest 9.2 compares identifiers in parts; without this, `--lf` does not know an item with
+            brackets in its name again.
+            """
+            whole: Any = super().id
+            return type(whole).parse(str(whole))
+
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import lm_eval
 
-from pytest_gnus.errors import EvaluationError, listed
+from pytest_gnus.errors import DataError, EvaluationError, listed
 from pytest_gnus.gates.trust import ChanceLevels, chance_levels, flags
 from pytest_gnus.harness import SEEDS, harness_identity, quiet_harness
 from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
@@ -260,14 +260,29 @@ class _Reading:
                 return None
             for sample in self._of_filter(name, metric):
                 choices = leaf.doc_to_choice(sample["doc"])
-                gold = sample["target"]
-                if isinstance(gold, str) and gold in choices:
-                    gold = choices.index(gold)
-                if not isinstance(gold, int):
+                gold = self._right_choice(name, sample, choices)
+                if gold is None:
                     return None
                 golds.append(gold)
                 counts.append(len(choices))
         return chance_levels(golds, counts)
+
+    def _right_choice(self, leaf: str, sample: Mapping[str, Any], choices: Sequence[str]) -> int | None:
+        """The position of a document's right choice; `None` where several are right.
+
+        lm-eval counts a document whose right choice is not among its choices as answered wrong.
+        """
+        gold = plain(sample["target"])
+        if isinstance(gold, list):
+            return None
+        if isinstance(gold, str) and gold in choices:
+            return choices.index(gold)
+        if isinstance(gold, int) and 0 <= gold < len(choices):
+            return gold
+        raise DataError(
+            f"{leaf}: the right choice of document {sample['doc_id']} is {gold!r}, which is none of its "
+            f"{len(choices)} choices"
+        )
 
     def _protocol(self, metric: str) -> Protocol:
         request = self._item.request

@@ -83,10 +83,10 @@ def check_gates(request: pytest.FixtureRequest) -> None:
             ("gnus_n", measurement.n),
         ]
     )
-    for text in item.state.warnings:
-        item.warn(GnusWarning(text))
     if status == "failed":
         raise GateFailure(describe(item.state))
+    for text in item.state.warnings:
+        item.warn(GnusWarning(text))
     if status == "warned":
         item.warn(GnusWarning(describe(item.state, only_first_line=True)))
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_gnus.demo import MODELS_DIRECTORY
+from pytest_gnus.demo import MODELS_DIRECTORY, VARIANTS
 from pytest_gnus.demo.corpus import (
     benchmark_files,
     classification_patents,
@@ -68,6 +68,7 @@ class Options:
     data: Path
     seed: int
     steps: int
+    scores: bool
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with _replacing(options.out) as directory:
         build_models(directory, options.seed, options.steps)
         print(f"trained and written in {time.monotonic() - started:.0f} s", flush=True)
-        report(directory, options.seed)
+        report(directory, options.seed, options.scores)
 
 
 def _parse(arguments: Sequence[str] | None) -> Options:
@@ -129,8 +130,10 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS)
-    parsed = parser.parse_args(arguments)
-    return Options(out=parsed.out, data=parsed.data, seed=parsed.seed, steps=parsed.steps)
+    parser.add_argument(
+        "--scores", action=argparse.BooleanOptionalAction, default=True, help="print quick scores at the end"
+    )
+    return Options(**vars(parser.parse_args(arguments)))
 
 
 def _make_reproducible() -> None:
@@ -417,12 +420,14 @@ def _replacing(target: Path) -> Iterator[Path]:
         new.rename(target)
 
 
-def report(directory: Path, seed: int) -> None:
-    """Print the sizes, and quick scores on a part of the test documents."""
-    for variant in ("reference", "quantized", "baseline"):
+def report(directory: Path, seed: int, scores: bool) -> None:
+    """Print the sizes and, on request, quick scores on a part of the test documents."""
+    for variant in VARIANTS:
         size = sum(path.stat().st_size for path in (directory / variant).iterdir())
-        accuracy, rouge = quick_scores(directory / variant, seed)
-        print(f"{variant}: {size} bytes, accuracy {accuracy:.3f}, rouge1 {rouge:.3f}", flush=True)
+        print(f"{variant}: {size} bytes", flush=True)
+        if scores:
+            accuracy, rouge = quick_scores(directory / variant, seed)
+            print(f"{variant}: accuracy {accuracy:.3f}, rouge1 {rouge:.3f}", flush=True)
 
 
 def quick_scores(directory: Path, seed: int) -> tuple[float, float]:

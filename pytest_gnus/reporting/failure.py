@@ -16,14 +16,14 @@ def describe(state: ItemState, *, only_first_line: bool = False) -> str:
     if state.measurement is None:
         return f"{state.item.name}: not measured"
     broken = [gate for gate in state.gates if not gate.holds]
-    first = f"{state.item.name}: {score_line(state.measurement)}: {'; '.join(map(_broken, broken))}"
+    first = f"{'; '.join(map(_broken, broken))}: {score_line(state.measurement)}"
     if only_first_line:
         aside = state.item.not_gated_because or "diagnostic benchmarks warn and never fail"
-        return f"{first} ({aside})"
+        return f"{state.item.name}: {first} ({aside})"
     parts = [first, "", gate_table(state.gates)]
     if state.measurement.per_category:
         parts += ["", "worst categories:", _worst(state.measurement)]
-    parts += [f"note: {flag}" for flag in state.measurement.flags]
+    parts += [f"note: {text}" for text in state.warnings]
     return "\n".join(parts)
 
 

@@ -172,6 +172,10 @@ class BenchmarkTask(ConfigurableTask):
 
     def _rendered(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
         """Render a part of the prompt; a field that is missing or null is an error, never an empty string."""
+        absent = template if isinstance(template, str) and template.isidentifier() else None
+        if absent is not None and isinstance(doc, Mapping) and absent not in doc:
+            # lm-eval would take the field's name for the text itself.
+            raise self._field_error(what, f"needs {absent}, which is not there", doc)
         try:
             value = render(doc, given)
         except (UndefinedError, KeyError) as error:

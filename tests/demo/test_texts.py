@@ -1,4 +1,4 @@
-"""The synthetic patents: reproducible by seed, well formed, and neither trivial nor leaking into the tests."""
+"""The synthetic patents: reproducible by seed, well formed, and free of overlap with the training texts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pytest_gnus.demo.texts import SECTIONS, VOCABULARIES, Patent, write_patents
 DATA = Path(__file__).resolve().parents[2] / "data" / "benchmarks"
 SHIPPED_SEED = 0
 FUNCTION_WORDS = (
-    "the of and to a in is that for it as was with be by on not he his but at are this have from or had an they"
-    " which one you were all her she there would their we him been has when who will no more if out so"
+    "the of and to a in is that for it as was with be by on not he his but at are this have from or had an"
+    " they which one you were all her she there would their we him been has when who will no more if out so"
 )
 
 
@@ -63,7 +63,10 @@ def test_known_patent() -> None:
                 "During use, the stirrer turns the hook, thereby increasing speed. Optionally, a layer of"
                 " platinum lies between the roller and a crucible."
             ),
-            abstract="Stackable separator for sorting parcels, comprising stirrer, hook, glass roller; stirrer turns hook, increasing speed.",
+            abstract=(
+                "Stackable separator for sorting parcels, comprising stirrer, hook, glass roller;"
+                " stirrer turns hook, increasing speed."
+            ),
             section="C",
         )
     ]
@@ -104,10 +107,8 @@ def test_every_table_has_enough_distinct_words_and_neighbours_share_some() -> No
         for entries in (table.devices, table.parts, table.materials, table.purposes):
             assert len(set(entries)) == len(entries) >= 12
     for table, neighbour in zip(sections, sections[1:] + sections[:1], strict=True):
-        shared = (set(table.devices) & set(neighbour.devices)) | (set(table.parts) & set(neighbour.parts))
-        shared |= (set(table.materials) & set(neighbour.materials)) | (
-            set(table.purposes) & set(neighbour.purposes)
-        )
+        shared = set(table.devices + table.parts + table.materials + table.purposes)
+        shared &= set(neighbour.devices + neighbour.parts + neighbour.materials + neighbour.purposes)
         assert shared
 
 
@@ -118,7 +119,7 @@ def test_shipped_files_are_what_the_seed_writes(name: str) -> None:
 
 def test_shipped_classification_is_balanced_and_shuffled() -> None:
     labels = [row["label"] for row in rows("uspto_classification")]
-    assert Counter(labels) == {label: 20 for label in range(8)}
+    assert Counter(labels) == dict.fromkeys(range(8), 20)
     assert labels != sorted(labels, key=int)
 
 

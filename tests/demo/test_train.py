@@ -16,7 +16,7 @@ from pytest_gnus.demo.corpus import benchmark_files, classification_patents, sum
 from pytest_gnus.demo.train import Document, classification_prompt, pad, summarization_prompt
 from pytest_gnus.models.cpu import load_fast_blas
 
-STEPS = 20
+STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,17 @@ class Run:
 def train(directory: Path, seed: int) -> Run:
     out, data = directory / "models", directory / "data"
     command = [sys.executable, "-m", "pytest_gnus.demo.train"]
-    command += ["--out", str(out), "--data", str(data), "--seed", str(seed), "--steps", str(STEPS)]
+    command += [
+        "--out",
+        str(out),
+        "--data",
+        str(data),
+        "--seed",
+        str(seed),
+        "--steps",
+        str(STEPS),
+        "--no-scores",
+    ]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr
     return Run(out, data, finished.stdout)
@@ -131,7 +141,7 @@ def test_run_writes_the_three_variants_and_leaves_nothing_else(run: Run) -> None
 
 
 def test_loss_falls(run: Run) -> None:
-    losses = [float(loss) for loss in re.findall(r"^step \d+/20 loss ([0-9.]+)", run.output, re.MULTILINE)]
+    losses = [float(loss) for loss in re.findall(r"^step \d+/10 loss ([0-9.]+)", run.output, re.MULTILINE)]
     assert len(losses) == STEPS
     assert losses[-1] < losses[0] / 2
 
