@@ -51,7 +51,8 @@ class ScoringEngine:
     def __init__(self, model: nn.Module, vocabulary_size: int, batch_tokens: int = DEFAULT_BATCH_TOKENS):
         self._model = model
         self._batch_tokens = batch_tokens
-        self._trunk = _separable_trunk(model, vocabulary_size)
+        self._parts = _separable(model, vocabulary_size)
+        self._head_positions = max(1, _LOGITS_BLOCK // vocabulary_size)
 
     def score(
         self, sequences: Sequence[TokenSequence], advance: Callable[[int], None] = lambda _: None
@@ -96,20 +97,19 @@ class ScoringEngine:
         self, inputs: mx.array, rows: list[int], columns: list[int], targets: list[int]
     ) -> tuple[list[float], list[bool]]:
         """Log-probability of each target at its (row, column), and whether it is the most likely token."""
-        if self._trunk is None:
+        if self._parts is None:
             values = self._model(inputs)[mx.array(rows), mx.array(columns)]
             return _gathered(values, mx.array(targets))
-        hidden = self._trunk(inputs)[mx.array(rows), mx.array(columns)]
+        hidden = self._parts.hidden(inputs)[mx.array(rows), mx.array(columns)]
         mx.eval(hidden)
         logprobs: list[float] = []
         greedy: list[bool] = []
-        with _HeadOnly(self._model, self._trunk) as head:
-            for start in range(0, len(rows), head.block):
-                stop = start + head.block
-                values = head(hidden[start:stop])
-                block_logprobs, block_greedy = _gathered(values, mx.array(targets[start:stop]))
-                logprobs += block_logprobs
-                greedy += block_greedy
+        for start in range(0, len(rows), self._head_positions):
+            stop = start + self._head_positions
+            values = self._parts.logits(hidden[start:stop])
+            block_logprobs, block_greedy = _gathered(values, mx.array(targets[start:stop]))
+            logprobs += block_logprobs
+            greedy += block_greedy
         return logprobs, greedy
 
 
@@ -133,54 +133,74 @@ def _summed(batch: Sequence[TokenSequence], logprobs: list[float], greedy: list[
     return scores
 
 
-class _HeadOnly:
-    """Runs a model's own output layer on chosen hidden states.
+class _InterruptedAtHead(BaseException):
+    """Carries the trunk's hidden states out of a model's `__call__` before its output layer runs."""
 
-    The trunk's `__call__` is replaced for the time being by one that hands back given hidden states, so that
-    whatever the architecture does after its trunk (tied weights, soft caps, scales) is done as it does it.
+    def __init__(self, hidden: mx.array) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+class _TwoParts:
+    """Runs a model's trunk and its output layer apart, each as the model itself calls it.
+
+    The trunk's `__call__` is replaced for the time being: by one that stops the model once the hidden states
+    are there, or by one that hands given hidden states to what comes after. So whatever an architecture does
+    before or after its trunk (other arguments, tied weights, soft caps, scales) is done as it does it.
     """
 
     def __init__(self, model: nn.Module, trunk: nn.Module) -> None:
         self._model = model
         self._trunk = trunk
-        self._class = type(trunk)
-        self._hidden: mx.array | None = None
-        vocabulary = getattr(getattr(model, "args", None), "vocab_size", None) or 256 * 1024
-        self.block = max(1, _LOGITS_BLOCK // int(vocabulary))
 
-    def __enter__(self) -> _HeadOnly:
-        stand_in = self
+    def hidden(self, inputs: mx.array) -> mx.array:
+        """inputs (batch, tokens) -> hidden states (batch, tokens, width)."""
+        trunk_class = type(self._trunk)
 
-        def hand_back(_trunk: nn.Module, *_arguments: Any, **_keywords: Any) -> mx.array | None:
-            return stand_in._hidden
+        def interrupt(trunk: nn.Module, *arguments: Any, **keywords: Any) -> mx.array:
+            raise _InterruptedAtHead(trunk_class.__call__(trunk, *arguments, **keywords))
 
-        self._trunk.__class__ = type(self._class.__name__, (self._class,), {"__call__": hand_back})
-        return self
+        with self._called(interrupt):
+            try:
+                self._model(inputs)
+            except _InterruptedAtHead as interruption:
+                return interruption.hidden
+        raise TypeError(f"{type(self._model).__name__} does not call its {trunk_class.__name__}")
 
-    def __exit__(self, *_exception: object) -> None:
-        self._trunk.__class__ = self._class
-
-    def __call__(self, hidden: mx.array) -> mx.array:
+    def logits(self, hidden: mx.array) -> mx.array:
         """hidden (positions, width) -> logits (positions, vocabulary)."""
-        self._hidden = hidden[None]
-        logits: mx.array = self._model(mx.zeros((1, hidden.shape[0]), dtype=mx.int32))
+
+        def hand_back(_trunk: nn.Module, *_arguments: Any, **_keywords: Any) -> mx.array:
+            return hidden[None]
+
+        with self._called(hand_back):
+            logits: mx.array = self._model(mx.zeros((1, hidden.shape[0]), dtype=mx.int32))
         return logits[0]
 
+    @contextmanager
+    def _called(self, instead: Callable[..., mx.array]) -> Iterator[None]:
+        original = type(self._trunk)
+        self._trunk.__class__ = type(original.__name__, (original,), {"__call__": instead})
+        try:
+            yield
+        finally:
+            self._trunk.__class__ = original
 
-def _separable_trunk(model: nn.Module, vocabulary_size: int) -> nn.Module | None:
-    """The part of a model below its output layer, if running the two apart gives the same logits."""
+
+def _separable(model: nn.Module, vocabulary_size: int) -> _TwoParts | None:
+    """A model in two parts, if running them apart gives the same logits."""
     count = min(5, vocabulary_size)
     probe = mx.array([[(7 * i + 1) % vocabulary_size for i in range(count)]])
     whole = model(probe)
     for trunk in _candidates(model):
+        parts = _TwoParts(model, trunk)
         with _declined():
-            hidden = trunk(probe)
+            hidden = parts.hidden(probe)
             if not isinstance(hidden, mx.array) or hidden.ndim != 3 or hidden.shape[:2] != (1, count):
                 continue
-            with _HeadOnly(model, trunk) as head:
-                apart = head(hidden[0, 1:])
+            apart = parts.logits(hidden[0, 1:])
             if apart.shape == whole[0, 1:].shape and _equal(apart, whole[0, 1:]):
-                return trunk
+                return parts
     return None
 
 

@@ -1,0 +1,181 @@
+"""From gates to an item's status, and from statuses to a niche's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gnus.gates.result import GateResult, not_evaluated
+from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, Status, niche_verdict, status_of
+
+HOLDS = GateResult("hard_floor", True, value=0.5, threshold=0.3)
+FAILS = GateResult("hard_floor", False, value=0.2, threshold=0.3)
+UNKNOWN = not_evaluated("sgfp4_regression", "no reference", 0.1)
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+def outcome(
+    benchmark: str, status: Status = "passed", variant: str = "quantized", detail: str = ""
+) -> ItemOutcome:
+    """Of a blocking benchmark, unless it is mmlu."""
+    return ItemOutcome(benchmark, variant, benchmark != "mmlu", status, detail)
+
+
+def verdict(*outcomes: ItemOutcome, blocking: Sequence[str] = ("a", "b")) -> NicheVerdict:
+    return niche_verdict("toy", blocking, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("gates", "gated", "status"),
+    [
+        ([HOLDS], True, "passed"),
+        ([HOLDS, HOLDS], False, "passed"),
+        ([HOLDS, FAILS], True, "failed"),
+        ([FAILS], False, "warned"),
+        ([HOLDS, UNKNOWN], True, "failed"),
+        ([HOLDS, UNKNOWN], False, "warned"),
+        ([UNKNOWN], True, "failed"),
+    ],
+)
+def test_the_status_is_passed_only_where_every_gate_was_evaluated_and_holds(
+    gates: list[GateResult], gated: bool, status: Status
+) -> None:
+    assert status_of(gates, gated=gated) == status
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_measured_item_without_any_gate_has_nothing_to_fail(gated: bool) -> None:
+    """As a reference whose benchmark has no floor; the quantized variant always has its regression gate."""
+    assert status_of([], gated=gated) == "passed"
+
+
+def test_a_gate_that_was_not_evaluated_neither_holds_nor_fails() -> None:
+    assert (UNKNOWN.evaluated, UNKNOWN.holds, UNKNOWN.passed) == (False, False, None)
+    assert (FAILS.evaluated, FAILS.holds) == (True, False)
+    assert UNKNOWN.to_record() == {
+        "name": "sgfp4_regression",
+        "passed": None,
+        "evaluated": False,
+        "value": None,
+        "threshold": 0.1,
+        "reference": None,
+        "ci95": None,
+        "p_value": None,
+        "detail": "no reference",
+    }
+
+
+def test_an_interval_is_recorded_as_a_list() -> None:
+    assert GateResult("g", True, ci95=(0.0, 0.5)).to_record()["ci95"] == [0.0, 0.5]
+
+
+def test_promote_where_every_blocking_benchmark_passed_on_quantized() -> None:
+    found = verdict(outcome("a"), outcome("b"), outcome("a", variant="reference"))
+    assert found == NicheVerdict("toy", "promote", (), (), ())
+
+
+@pytest.mark.parametrize("status", ["not_implemented", "skipped", "error"])
+def test_a_blocking_benchmark_that_was_not_measured_blocks_and_is_named(status: Status) -> None:
+    found = verdict(outcome("a"), outcome("b", status, detail="no data"))
+    said = f"b (quantized): {status.replace('_', ' ')}: no data"
+    assert found.verdict == "block"
+    assert found.reasons == (f"not evaluated: {said}",)
+    assert found.not_evaluated == (said,)
+
+
+def test_a_blocking_benchmark_that_was_not_run_blocks_and_is_named() -> None:
+    found = verdict(outcome("a"))
+    assert found.verdict == "block"
+    assert found.reasons == ("not evaluated: b (quantized): was not run",)
+
+
+def test_a_pass_on_the_reference_does_not_stand_for_quantized() -> None:
+    found = verdict(outcome("a"), outcome("b", variant="reference"))
+    assert found.verdict == "block"
+    assert found.not_evaluated == ("b (quantized): was not run",)
+
+
+def test_a_failed_gate_blocks_and_says_which() -> None:
+    found = verdict(outcome("a"), outcome("b", "failed", detail="hard_floor: 0.2000 < 0.3000"))
+    assert found.verdict == "block"
+    assert found.reasons == ("b (quantized) failed: hard_floor: 0.2000 < 0.3000",)
+    assert found.not_evaluated == ()
+
+
+def test_a_failed_reference_blocks() -> None:
+    found = verdict(outcome("a"), outcome("b"), outcome("b", "failed", variant="reference"))
+    assert (found.verdict, found.reasons) == ("block", ("b (reference) failed",))
+
+
+def test_a_blocking_reference_in_error_blocks() -> None:
+    found = verdict(outcome("a"), outcome("b"), outcome("b", "error", variant="reference", detail="no model"))
+    assert found.verdict == "block"
+    assert found.reasons == ("not evaluated: b (reference): error: no model",)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_diagnostic_benchmark_never_blocks(status: Status) -> None:
+    assert verdict(outcome("a"), outcome("b"), outcome("mmlu", status)).verdict == "promote"
+
+
+def test_a_diagnostic_benchmark_below_its_thresholds_is_a_warning() -> None:
+    found = verdict(outcome("a"), outcome("b"), outcome("mmlu", "warned", detail="below"))
+    assert (found.warnings, found.not_evaluated) == (("mmlu (quantized): below",), ())
+
+
+def test_a_diagnostic_benchmark_that_was_not_measured_is_said() -> None:
+    found = verdict(outcome("a"), outcome("b"), outcome("mmlu", "skipped", detail="no data"))
+    assert found.not_evaluated == ("mmlu (quantized), diagnostic: skipped: no data",)
+    assert found.warnings == ()
+
+
+def test_a_blocking_benchmark_that_only_warned_did_not_pass() -> None:
+    found = verdict(outcome("a"), outcome("b", "warned", detail="not gated"))
+    assert found.verdict == "block"
+    assert "b (quantized)" in "\n".join(found.reasons)
+
+
+def test_a_niche_without_blocking_benchmarks_is_never_promoted() -> None:
+    found = verdict(outcome("mmlu"), blocking=())
+    assert (found.verdict, found.reasons) == ("block", ("the niche has no blocking benchmark",))
+
+
+def test_a_run_that_is_not_gated_never_promotes() -> None:
+    found = niche_verdict("toy", ["a"], [outcome("a")], not_gated="a diagnostic run is never gated (D-03)")
+    assert (found.verdict, found.reasons) == ("block", ("a diagnostic run is never gated (D-03)",))
+
+
+def test_every_reason_is_given_not_the_first() -> None:
+    found = verdict(outcome("a", "failed"), outcome("b", "error"), outcome("c", "failed"), blocking="abcd")
+    assert found.reasons == (
+        "a (quantized) failed",
+        "c (quantized) failed",
+        "not evaluated: b (quantized): error",
+        "not evaluated: d (quantized): was not run",
+    )
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["a", "b", "mmlu"]), st.sampled_from(["baseline", "reference", "quantized"])),
+        st.sampled_from(STATUSES),
+    ),
+    st.lists(st.sampled_from(["a", "b"]), unique=True),
+)
+def test_whatever_happened_promote_means_that_all_blocking_benchmarks_passed(
+    statuses: dict[tuple[str, str], Status], blocking: list[str]
+) -> None:
+    outcomes = [
+        ItemOutcome(name, variant, name in blocking, status) for (name, variant), status in statuses.items()
+    ]
+    found = niche_verdict("toy", blocking, outcomes)
+    passed = bool(blocking) and all(statuses.get((name, "quantized")) == "passed" for name in blocking)
+    if found.verdict == "promote":
+        assert passed
+        assert not any(o.blocking and o.status in ("failed", "error") for o in outcomes)
+    else:
+        assert found.reasons

@@ -1,0 +1,209 @@
+"""What can be loaded, how it is made fit for the device, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from lm_eval.api.instance import Instance
+from mlx.utils import tree_flatten
+
+from pytest_gnus.demo import model_directory
+from pytest_gnus.errors import ModelError
+from pytest_gnus.models.loading import load, repaired_config
+from pytest_gnus.models.pool import ModelPool
+from pytest_gnus.models.registry import load as load_any
+from pytest_gnus.models.spec import ModelSpec, parse
+
+PAIR = ("Abstract: A pump for water with a valve.\nCPC section:", " F")
+
+
+def logprob(model: Any) -> float:
+    ((value, _),) = model.lm.loglikelihood([Instance("loglikelihood", {}, PAIR, 0)])
+    return float(value)
+
+
+def copied(directory: Path, to: Path, dtype: Any = None) -> Path:
+    shutil.copytree(directory, to)
+    if dtype is not None:
+        weights = mx.load(str(to / "model.safetensors"))
+        mx.save_safetensors(str(to / "model.safetensors"), {k: v.astype(dtype) for k, v in weights.items()})
+    return to
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(mx.float32, 0.0), (mx.float16, 1e-6), (mx.bfloat16, 0.3)], ids=str
+)
+def test_every_floating_point_format_loads(
+    embedded: Any, reference_directory: Path, tmp_path: Path, dtype: Any, tolerance: float
+) -> None:
+    directory = copied(reference_directory, tmp_path / "model", dtype)
+    model = load(ModelSpec("mlx", str(directory)))
+    assert logprob(model) == pytest.approx(logprob(embedded), abs=tolerance + 1e-5)
+    if mx.default_device() == mx.Device(mx.cpu):
+        assert (model.dtype, model.device) == ("float32", "cpu")
+
+
+def test_quantized_weights_load_and_are_said_to_be_quantized(embedded: Any) -> None:
+    model = load(ModelSpec("mlx", str(model_directory("quantized"))))
+    assert model.quantization is not None
+    assert (model.quantization["format"], model.quantization["bits"]) == ("mlx", 4)
+    assert logprob(model) == pytest.approx(logprob(embedded), abs=1.5)
+    assert logprob(model) != pytest.approx(logprob(embedded), abs=1e-6)
+
+
+def test_on_a_cpu_quantized_layers_give_what_quantized_matmul_gives() -> None:
+    from mlx_lm import load as load_plain
+
+    plain, tokenizer = load_plain(str(model_directory("quantized")))
+    plain.set_dtype(mx.float32)
+    tokens = mx.array([tokenizer.encode(PAIR[0])])
+    ours: Any = load(ModelSpec("mlx", str(model_directory("quantized")))).lm
+    assert mx.allclose(ours._generator._model(tokens), plain(tokens), atol=2e-2).item()
+
+
+def test_an_adapter_changes_the_model(embedded: Any, reference_directory: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(
+        json.dumps(
+            {
+                "fine_tune_type": "lora",
+                "num_layers": 1,
+                "lora_parameters": {"rank": 2, "scale": 4.0, "dropout": 0.0, "keys": ["self_attn.q_proj"]},
+            }
+        )
+    )
+    config = json.loads((reference_directory / "config.json").read_text())
+    layer, hidden = config["num_hidden_layers"] - 1, config["hidden_size"]
+    mx.random.seed(1)
+    name = f"model.layers.{layer}.self_attn.q_proj"
+    lora = {f"{name}.lora_a": mx.random.normal((hidden, 2)), f"{name}.lora_b": mx.random.normal((2, hidden))}
+    mx.save_safetensors(str(adapter / "adapters.safetensors"), lora)
+    adapted = load(ModelSpec("mlx", str(reference_directory), str(adapter)))
+    assert set(adapted.directories) == {"model", "adapter"}
+    assert abs(logprob(adapted) - logprob(embedded)) > 1e-3
+
+
+def test_the_baseline_is_made_from_its_seed_the_same_each_time() -> None:
+    first = load_any(ModelSpec("demo", "patents-baseline"))
+    second = load_any(ModelSpec("demo", "patents-baseline"))
+    weights = [dict(tree_flatten(m.lm._generator._model.parameters())) for m in (first, second)]  # type: ignore[attr-defined]
+    assert all(mx.array_equal(weights[0][name], weights[1][name]).item() for name in weights[0])
+    assert first.demonstration is True
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda d: shutil.rmtree(d), "there is no model directory"),
+        (lambda d: (d / "config.json").unlink(), "it has no config.json"),
+        (lambda d: (d / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda d: (d / "model.safetensors").unlink(), "holds no weights"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"garbage"), "cannot load mlx:"),
+        (lambda d: (d / "config.json").write_text('{"model_type": "no_such"}'), "no_such"),
+    ],
+    ids=[
+        "no directory",
+        "no config",
+        "broken config",
+        "no weights",
+        "broken weights",
+        "unknown architecture",
+    ],
+)
+def test_what_cannot_be_loaded_says_why(
+    reference_directory: Path, tmp_path: Path, break_it: Callable[[Path], None], message: str
+) -> None:
+    directory = copied(reference_directory, tmp_path / "model")
+    break_it(directory)
+    with pytest.raises(ModelError, match=message):
+        load(ModelSpec("mlx", str(directory)))
+
+
+def test_an_incomplete_adapter_is_refused(reference_directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no adapter_config\.json"):
+        load(ModelSpec("mlx", str(reference_directory), str(tmp_path)))
+
+
+def test_an_unknown_demonstration_lists_those_there_are() -> None:
+    with pytest.raises(
+        ModelError, match=r"there is no demo:patent; there are patents, .*Did you mean 'patents'"
+    ):
+        load_any(ModelSpec("demo", "patent"))
+
+
+def test_a_hub_id_goes_to_the_hub_and_its_refusal_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    spec = parse("mlx:some-org/some-model", tmp_path)
+    assert spec.name == "some-org/some-model"
+    with pytest.raises(
+        ModelError, match="some-org/some-model is no directory here, and the hub has not given it"
+    ):
+        load(spec)
+
+
+def test_a_hub_snapshot_is_loaded_like_a_directory(
+    embedded: Any, monkeypatch: pytest.MonkeyPatch, reference_directory: Path
+) -> None:
+    """The hub's client is the only thing replaced: it hands back a snapshot's folder."""
+    asked: list[str] = []
+
+    def snapshot(name: str, allow_patterns: list[str]) -> str:
+        asked.append(name)
+        return str(reference_directory)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    model = load(ModelSpec("mlx", "some-org/some-model"))
+    assert asked == ["some-org/some-model"]
+    assert logprob(model) == pytest.approx(logprob(embedded), abs=1e-5)
+
+
+def test_rope_theta_is_found_where_transformers_5_puts_it(
+    embedded: Any, reference_directory: Path, tmp_path: Path
+) -> None:
+    directory = copied(reference_directory, tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    config["rope_theta"] = 50_000.0
+    (directory / "config.json").write_text(json.dumps(config))
+    top = load(ModelSpec("mlx", str(directory)))
+    del config["rope_theta"]
+    config["rope_parameters"] = {"rope_theta": 50_000.0, "rope_type": "default"}
+    (directory / "config.json").write_text(json.dumps(config))
+    nested = load(ModelSpec("mlx", str(directory)))
+    assert logprob(nested) == pytest.approx(logprob(top), abs=1e-6)
+    assert abs(logprob(nested) - logprob(embedded)) > 1e-4
+    assert len(nested.warnings) == 1
+    assert "rope_theta only inside rope_parameters" in nested.warnings[0]
+    assert repaired_config({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}}) == ({}, ())
+
+
+def test_a_pool_holds_one_model_and_frees_it_before_the_next() -> None:
+    pool = ModelPool()
+    quantized, reference = (ModelSpec("demo", name) for name in ("patents", "patents-reference"))
+    first: Any = pool.get(reference).lm
+    assert pool.get(reference).lm is first
+    pool.get(quantized)
+    # The weights are gone although this test still holds the object.
+    assert not hasattr(first, "_generator")
+    assert pool.loads == [reference, quantized]
+    pool.release()
+
+
+def test_memory_does_not_grow_from_load_to_load() -> None:
+    pool = ModelPool()
+    specs = [ModelSpec("demo", name) for name in ("patents", "patents-reference")]
+    pool.get(specs[0])
+    pool.get(specs[1])
+    after_two = mx.get_active_memory()
+    for _ in range(3):
+        for spec in specs:
+            pool.get(spec)
+    assert mx.get_active_memory() <= after_two * 1.05
