@@ -6,6 +6,7 @@ that a gate that does not hold is a FAILURE. `gnus_model` may be overridden in a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -15,10 +16,11 @@ from pytest_gnus.errors import GnusError
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.pool import ModelPool
-from pytest_gnus.run import Run, Skip
+from pytest_gnus.run import Run
 
 if TYPE_CHECKING:
     from pytest_gnus.collection import BenchmarkFunction
+    from pytest_gnus.tasks.building import BuiltTask
 
 RUN_KEY = pytest.StashKey[Run]()
 
@@ -43,28 +45,31 @@ def gnus_models(gnus_run: Run) -> Iterator[ModelPool]:
 @pytest.fixture
 def gnus_model(request: pytest.FixtureRequest, gnus_models: ModelPool) -> LoadedModel:
     """The item's model, in memory."""
-    try:
+    with _shown_plainly():
         return gnus_models.get(_item(request).state.item.model)
-    except GnusError as error:
-        pytest.fail(f"ModelError: {error}", pytrace=False)
 
 
 @pytest.fixture
 def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measurement:
     """The item, measured. Its data are looked at before its model is loaded."""
     state = _item(request).state
-    try:
+    with _shown_plainly():
         state.skip = gnus_run.skip(state.item)
         built = gnus_run.prepare(state.item) if state.skip is None else None
-    except GnusError as error:
-        pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
-    if state.skip is not None or built is None:
-        pytest.skip(cast("Skip", state.skip).reason)
+    if state.skip is not None:
+        pytest.skip(state.skip.reason)
     model = request.getfixturevalue("gnus_model")
+    with _shown_plainly():
+        return gnus_run.measure(state, cast("BuiltTask", built), model)
+
+
+@contextlib.contextmanager
+def _shown_plainly() -> Iterator[None]:
+    """One of the product's own errors is shown as its message, without a traceback."""
     try:
-        return gnus_run.measure(state, built, model)
+        yield
     except GnusError as error:
-        pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None
 
 
 def check_gates(request: pytest.FixtureRequest) -> None:

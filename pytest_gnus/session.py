@@ -191,7 +191,7 @@ def _text_of(report: pytest.TestReport) -> str:
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     lines = [line for line in report.longreprtext.splitlines() if line.strip()]
     message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-    return str(message or (lines[-1] if lines else "error")).strip()
+    return str(message or (lines[-1] if lines else "error")).removeprefix("Failed: ").strip()
 
 
 def _expected_device() -> str:

@@ -41,6 +41,31 @@ class Score:
     is_greedy: bool
 
 
+@dataclass(frozen=True)
+class _Row:
+    """One row of a forward pass, and the sequences (by index) that are read from it."""
+
+    inputs: tuple[int, ...]
+    readers: tuple[int, ...]
+
+
+def _rows(sequences: Sequence[TokenSequence]) -> list[_Row]:
+    """The inputs that must be run: one that begins another is read from that other's row.
+
+    So the choices of a question that are one token each cost a single row.
+    """
+    rows: list[_Row] = []
+    order = sorted(range(len(sequences)), key=lambda index: sequences[index].tokens[:-1], reverse=True)
+    for index in order:
+        inputs = sequences[index].tokens[:-1]
+        # In descending order, an input stands right behind those that it begins.
+        if rows and rows[-1].inputs[: len(inputs)] == inputs:
+            rows[-1] = _Row(rows[-1].inputs, (*rows[-1].readers, index))
+        else:
+            rows.append(_Row(inputs, (index,)))
+    return rows
+
+
 class ScoringEngine:
     """Scores sequences with one model.
 
@@ -59,39 +84,40 @@ class ScoringEngine:
     ) -> list[Score]:
         """One `Score` per sequence, in the given order; `advance` hears how many are done."""
         scores: dict[int, Score] = {}
-        for batch in self._batches(sequences):
-            scores.update(zip(batch, self._score_batch([sequences[i] for i in batch]), strict=True))
-            advance(len(batch))
+        for batch in self._batches(_rows(sequences)):
+            readers = [index for row in batch for index in row.readers]
+            scores.update(zip(readers, self._score_batch(batch, sequences), strict=True))
+            advance(len(readers))
         return [scores[index] for index in range(len(sequences))]
 
-    def _batches(self, sequences: Sequence[TokenSequence]) -> Iterator[list[int]]:
-        """Indices of sequences of similar length, the longest first, so that memory peaks at the start."""
-        order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i].tokens))
-        batch: list[int] = []
-        for index in order:
-            width = len(sequences[batch[0]].tokens) if batch else 0
+    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+        """Rows of similar length, the longest first, so that memory peaks at the start."""
+        batch: list[_Row] = []
+        for row in sorted(rows, key=lambda row: -len(row.inputs)):
+            width = len(batch[0].inputs) if batch else 0
             if batch and width * (len(batch) + 1) > self._batch_tokens:
                 yield batch
                 batch = []
-            batch.append(index)
+            batch.append(row)
         if batch:
             yield batch
 
-    def _score_batch(self, batch: Sequence[TokenSequence]) -> list[Score]:
+    def _score_batch(self, batch: Sequence[_Row], sequences: Sequence[TokenSequence]) -> list[Score]:
         """Padding stands on the right: a causal model never sees it from the positions that count."""
-        width = max(len(sequence.tokens) for sequence in batch) - 1
-        inputs = mx.array([[*s.tokens[:-1], *[0] * (width + 1 - len(s.tokens))] for s in batch])
+        width = max(len(row.inputs) for row in batch)
+        inputs = mx.array([[*row.inputs, *[0] * (width - len(row.inputs))] for row in batch])
         rows, columns, targets = [], [], []
-        for row, sequence in enumerate(batch):
+        readers = [(place, sequences[index]) for place, row in enumerate(batch) for index in row.readers]
+        for place, sequence in readers:
             length = len(sequence.tokens)
             for position in range(length - sequence.scored, length):
                 # The distribution over the token at `position` stands at the position before it.
-                rows.append(row)
+                rows.append(place)
                 columns.append(position - 1)
                 targets.append(sequence.tokens[position])
         logprobs, greedy = self._at_positions(inputs, rows, columns, targets)
         mx.clear_cache()
-        return _summed(batch, logprobs, greedy)
+        return _summed([sequence for _, sequence in readers], logprobs, greedy)
 
     def _at_positions(
         self, inputs: mx.array, rows: list[int], columns: list[int], targets: list[int]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import Task
+from lm_eval.config.group import GroupConfig
 from lm_eval.tasks import TaskManager
 
 from pytest_gnus.errors import DataError, EvaluationError, did_you_mean, listed
@@ -42,7 +44,8 @@ class BuiltTask:
             return revisions.pop()
         if None in revisions:
             return None
-        return "+".join(sorted(str(revision) for revision in revisions))
+        joined = "\n".join(sorted(str(revision) for revision in revisions))
+        return f"sha256:{hashlib.sha256(joined.encode()).hexdigest()}"
 
 
 def build(
@@ -104,20 +107,44 @@ def _build_named(
     changes = {
         **_resolved(dict(overrides)),
         "class": BenchmarkTask,
-        CONFIG_KEY: data if not is_group else _in_group(data, task),
+        CONFIG_KEY: replace(data, group=task) if is_group else data,
     }
-    members = _members(task, manager, subtasks) if subtasks else [task]
-    spec: dict[str, Any] = {
-        "group": _WRAPPER,
-        "task": [_reference(member, manager, changes) for member in members],
-    }
-    if subtasks:
-        spec |= {"group": task, "aggregate_metric_list": (entry.cfg or {}).get("aggregate_metric_list")}
-    loaded = manager.load([spec])
-    built = loaded["groups"].get(task) or loaded["groups"][_WRAPPER]
     if not is_group:
-        built = loaded["tasks"][task]
-    return BuiltTask(task, built, manager, loaded["tasks"])
+        tasks = _load_leaves([task], manager, changes)
+        return BuiltTask(task, tasks[task], manager, tasks)
+    members = _members(task, manager, subtasks) if subtasks else list(_leaves(task, manager))
+    tasks = _load_leaves(members, manager, changes)
+    group = _assembled(task, manager, tasks) if not subtasks else _group(task, manager, tasks.values())
+    return BuiltTask(task, group, manager, tasks)
+
+
+def _load_leaves(names: Sequence[str], manager: TaskManager, changes: Mapping[str, Any]) -> dict[str, Task]:
+    """Registered tasks with changes to their config: lm-eval takes changes inside a group's list only."""
+    spec = {"group": _WRAPPER, "task": [{"task": name, **changes} for name in dict.fromkeys(names)]}
+    tasks: dict[str, Task] = manager.load([spec])["tasks"]
+    return tasks
+
+
+def _assembled(name: str, manager: TaskManager, tasks: Mapping[str, Task]) -> Group:
+    """A registered group with its own structure around tasks that are loaded already."""
+    members: list[Task | Group] = []
+    for member in (manager.task_index[name].cfg or {}).get("task", []):
+        entry = manager.task_index[member]
+        if entry.kind.name == "GROUP":
+            members.append(_assembled(member, manager, tasks))
+        else:
+            members.extend(tasks[leaf] for leaf in _leaves(member, manager))
+    return _group(name, manager, members)
+
+
+def _group(name: str, manager: TaskManager, members: Iterable[Task | Group]) -> Group:
+    """A group that aggregates as the registered one of its name does."""
+    config = manager.task_index[name].cfg or {}
+    known = {field.name for field in fields(GroupConfig)}
+    group = Group.from_config({"group": name, **{key: config[key] for key in known & config.keys()}})
+    for member in members:
+        group.add(member)
+    return group
 
 
 def _build_python(
@@ -132,16 +159,6 @@ def _build_python(
         raise EvaluationError(f"{name}: {task} is defined in Python; its config cannot be overridden")
     loaded = manager.load([task])
     return BuiltTask(task, loaded["tasks"][task], manager, loaded["tasks"])
-
-
-def _in_group(data: TaskData, group: str) -> TaskData:
-    return TaskData(data.local, group, data.revision, data.force_download, data.num_fewshot)
-
-
-def _reference(member: str, manager: TaskManager, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A registered task or group inside a group's list, with changes to its config or its members'."""
-    kind = manager.task_index[member].kind.name
-    return {"group" if kind == "GROUP" else "task": member, **changes}
 
 
 def _members(group: str, manager: TaskManager, wanted: list[str]) -> list[str]:
@@ -165,7 +182,11 @@ def _leaves(name: str, manager: TaskManager) -> Iterator[str]:
         yield from sorted(entry.tags)
     elif entry.kind.name == "GROUP":
         for member in (entry.cfg or {}).get("task", []):
-            yield from _leaves(member if isinstance(member, str) else member.get("task", ""), manager)
+            if not isinstance(member, str):
+                raise EvaluationError(
+                    f"{name}: lm-eval defines parts of this group inside it; name its parts"
+                )
+            yield from _leaves(member, manager)
     else:
         yield name
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -496,19 +495,6 @@ def test_whatever_stands_in_a_record_it_is_valid_or_a_record_error(key: str, val
         schema.validate(record)
     except RecordError as error:
         assert str(error).startswith(("not a valid record: ", "written with schema version"))
-    else:
-        assert type(value) is not dict or key in {"quantization_config"}
-
-
-def test_numpy_numbers_of_a_measurement_do_not_reach_the_record() -> None:
-    measurement = Measurement(
-        **{
-            **MEASUREMENT.__dict__,
-            "score": float(np.float64(0.5)),
-            "per_category": {"warm": float(np.float32(0.25))},
-        }
-    )
-    assert plain(measured_record(measurement=measurement))
 
 
 def test_the_models_digest_is_over_its_directories(tmp_path: Path) -> None:
