@@ -14,8 +14,8 @@ from pytest_gnus.gates.result import GateResult
 shares = st.floats(min_value=0.0, max_value=1.0)
 
 
-def floor_of(score: float | None, threshold: float, **options: bool) -> GateResult:
-    gate = hard_floor(score, threshold, **options)
+def floor_of(score: float | None, threshold: float, *, higher_is_better: bool = True) -> GateResult:
+    gate = hard_floor(score, threshold, higher_is_better=higher_is_better)
     assert gate is not None
     return gate
 

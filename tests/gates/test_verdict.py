@@ -161,7 +161,9 @@ def test_every_reason_is_given_not_the_first() -> None:
 
 @given(
     st.dictionaries(
-        st.tuples(st.sampled_from(["a", "b", "mmlu"]), st.sampled_from(["baseline", "reference", "quantized"])),
+        st.tuples(
+            st.sampled_from(["a", "b", "mmlu"]), st.sampled_from(["baseline", "reference", "quantized"])
+        ),
         st.sampled_from(STATUSES),
     ),
     st.lists(st.sampled_from(["a", "b"]), unique=True),

@@ -177,3 +177,14 @@ def test_progress_counts_every_sequence() -> None:
     ScoringEngine(build("llama"), VOCABULARY, 50).score(random_sequences(9, seed=2), done.append)
     assert sum(done) == 9
     assert len(done) > 1
+
+
+def test_a_large_vocabulary_costs_no_precision() -> None:
+    """The sum over 50,000 probabilities must not be made in float32, one after the other."""
+    arguments = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50_000}
+    llama = importlib.import_module("mlx_lm.models.llama")
+    mx.random.seed(3)
+    model = llama.Model(llama.ModelArgs.from_dict({"model_type": "llama", **arguments, **ATTENTION}))
+    sequence = TokenSequence(tuple(range(1, 40)), 30)
+    (score,) = ScoringEngine(model, 50_000).score([sequence])
+    assert score.logprob == pytest.approx(naive(model, sequence)[0], abs=1e-4)

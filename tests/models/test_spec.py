@@ -25,7 +25,9 @@ def test_a_directory_of_the_project_is_made_absolute(root: Path, text: str) -> N
     assert spec.directory == (root / "models" / "toy").resolve()
 
 
-def test_an_absolute_directory_stays_where_it_is(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_absolute_directory_stays_where_it_is(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert parse(f"mlx:{elsewhere}", root).name == str(elsewhere.resolve())
 
@@ -79,7 +81,11 @@ def test_a_usable_name_has_no_problem(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "provider", "hint"),
-    [("mxl:models/toy", "mxl", "Did you mean 'mlx'?"), ("hf:org/name", "hf", ""), ("dem:x", "dem", "'demo'?")],
+    [
+        ("mxl:models/toy", "mxl", "Did you mean 'mlx'?"),
+        ("hf:org/name", "hf", ""),
+        ("dem:x", "dem", "'demo'?"),
+    ],
 )
 def test_an_unknown_provider_is_a_problem_with_the_providers(text: str, provider: str, hint: str) -> None:
     problem = parse_problem(text, "config/specialists/toy.yaml", "model.quantized")
@@ -103,7 +109,9 @@ def test_a_hub_id_is_an_owner_and_a_name(name: str) -> None:
     assert is_hub_id(name)
 
 
-@pytest.mark.parametrize("name", ["name", "a/b/c", "/a/b", "./a", "../a", "~/a", "a/", "/b", "a b/c", "", "a/b c"])
+@pytest.mark.parametrize(
+    "name", ["name", "a/b/c", "/a/b", "./a", "../a", "~/a", "a/", "/b", "a b/c", "", "a/b c"]
+)
 def test_a_path_is_no_hub_id(name: str) -> None:
     assert not is_hub_id(name)
 

@@ -40,7 +40,7 @@ MANIFESTS = {"model_manifest_sha256", "sgfp4_manifest_sha256"}
 
 
 def test_there_are_the_11_fields_of_d02() -> None:
-    assert FIELDS == tuple(VALUES)
+    assert tuple(VALUES) == FIELDS
     assert len(FIELDS) == 11
 
 

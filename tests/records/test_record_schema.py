@@ -490,11 +490,12 @@ def test_the_schema_itself_is_valid_and_asks_for_every_key_of_a_record() -> None
     ),
 )
 def test_whatever_stands_in_a_record_it_is_valid_or_a_record_error(key: str, value: Any) -> None:
-    record = {**RECORD, key: value}
+    said = ""
     try:
-        schema.validate(record)
+        schema.validate({**RECORD, key: value})
     except RecordError as error:
-        assert str(error).startswith(("not a valid record: ", "written with schema version"))
+        said = str(error)
+    assert said == "" or said.startswith(("not a valid record: ", "written with schema version"))
 
 
 def test_the_models_digest_is_over_its_directories(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def record_of(
     **changes: Any,
 ) -> dict[str, Any]:
     """A valid record made by the product; keys in `changes` replace those of the record."""
+    record = copy.deepcopy(made_record(niche, benchmark, variant, status, measured))
+    return record | {"timestamp_utc": stamp} | changes
+
+
+@cache
+def made_record(
+    niche: str, benchmark: str, variant: Variant, status: Status, measured: float
+) -> dict[str, Any]:
     request = Request(
         "colours", "canonical", "local", 0, 1234, False, None, {}, {}, None, False, None, (), None
     )
@@ -76,7 +85,7 @@ def record_of(
         counts=Counts(60, 60),
     )
     has_score = status in ("passed", "failed", "warned")
-    record = build_record(
+    return build_record(
         item,
         "20260101T000000Z-deadbeef",
         status,
@@ -84,7 +93,6 @@ def record_of(
         measurement=measurement if has_score else None,
         identity=fingerprint(FIELDS, is_sgfp4=False),
     )
-    return record | {"timestamp_utc": stamp} | changes
 
 
 def stamp_at(second: int) -> str:
@@ -367,12 +375,14 @@ def test_a_truncated_record_is_never_read(scratch: Path, length: int) -> None:
 @settings(deadline=None)
 def test_a_garbled_record_is_read_or_refused_by_name(scratch: Path, position: int, garbage: bytes) -> None:
     scratch.write_bytes(VALID_BYTES[:position] + garbage + VALID_BYTES[position + len(garbage) :])
+    said = ""
     try:
         content = read(scratch)
     except RecordError as error:
-        assert str(error).startswith("record.json")
+        said = str(error)
     else:
         assert content["schema_version"] == 1
+    assert said == "" or said.startswith("record.json")
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
@@ -426,7 +436,7 @@ def test_where_nothing_can_be_compared_with_every_reason_is_given(store: RecordS
     record, passed_over = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
     assert record is None
     assert [text.split(": ", 1)[1] for text in passed_over] == [
-        why for _, why in reversed(NOT_REFERENCES.values())
+        why for _, why in reversed(list(NOT_REFERENCES.values()))
     ]
 
 

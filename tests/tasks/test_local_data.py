@@ -152,7 +152,9 @@ def test_a_missing_split_of_an_empty_folder_is_named(data: LocalData) -> None:
         rows_of(data)
 
 
-@pytest.mark.parametrize(("suffix", "content"), [(".jsonl", ""), (".jsonl", "\n \n"), (".csv", ""), (".csv", "a,b\n")])
+@pytest.mark.parametrize(
+    ("suffix", "content"), [(".jsonl", ""), (".jsonl", "\n \n"), (".csv", ""), (".csv", "a,b\n")]
+)
 def test_an_empty_file_is_an_error_that_names_it(data: LocalData, suffix: str, content: str) -> None:
     (data.folder / f"test{suffix}").write_text(content)
     with pytest.raises(DataError) as raised:
@@ -161,7 +163,9 @@ def test_an_empty_file_is_an_error_that_names_it(data: LocalData, suffix: str, c
 
 
 def test_an_empty_table_is_an_error_that_names_it(data: LocalData) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"a": pyarrow.array([], pyarrow.int64())}), data.folder / "test.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"a": pyarrow.array([], pyarrow.int64())}), data.folder / "test.parquet"
+    )
     with pytest.raises(DataError, match=r"colours/test\.parquet is empty"):
         rows_of(data)
 

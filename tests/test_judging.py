@@ -1,0 +1,262 @@
+"""Which gates apply to an item, and what they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gnus.gates.result import GateResult
+from pytest_gnus.judging import References, judge
+from pytest_gnus.measurement import Counts, Measurement, Protocol
+from pytest_gnus.models.spec import ModelSpec
+from pytest_gnus.plan import BenchmarkItem, Request
+from pytest_gnus.recording import build_record
+from pytest_gnus.records.fingerprint import fingerprint
+from pytest_gnus.records.store import RecordStore
+from pytest_gnus.schema import Benchmark, Thresholds, Variant
+
+PROTOCOL = Protocol("v1", "colours", "1.0", "sha256:x", "a" * 64, 1234, "b" * 64, {"metric": "acc"}, {})
+FIELDS: Mapping[str, Any] = {
+    **PROTOCOL.__dict__,
+    "model_manifest_sha256": "c" * 64,
+    "sgfp4_manifest_sha256": None,
+}
+REQUEST = Request("colours", "canonical", "local", 0, 1234, False, None, {}, {}, None, False, None, (), None)
+LIMITS = Thresholds(hard_floor=0.3, regression_max_pct=0.1, category_floors={"warm": 0.2})
+COMMAND = "pytest --niche=toy --gnus-variant=reference -k colours"
+
+
+def item_of(variant: Variant = "quantized", thresholds: Thresholds = LIMITS, **changes: Any) -> BenchmarkItem:
+    item = BenchmarkItem(
+        niche="toy",
+        benchmark=Benchmark(name="colours", task="colours"),
+        variant=variant,
+        blocking=True,
+        model=ModelSpec("mlx", f"/models/{variant}"),
+        thresholds=thresholds,
+        request=REQUEST,
+    )
+    return replace(item, **changes)
+
+
+def measured(score: float = 0.5, *, higher: bool = True, warm: float = 0.25) -> Measurement:
+    return Measurement(
+        metric="acc,none",
+        score=score,
+        stderr=0.05,
+        ci95=(score - 0.1, score + 0.1),
+        n=60,
+        higher_is_better=higher,
+        num_fewshot=0,
+        protocol=PROTOCOL,
+        counts=Counts(60, 60),
+        per_category={"colours_warm": warm, "colours_cold": 0.9},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(tmp_path / "artifacts")
+
+
+@pytest.fixture
+def references(store: RecordStore) -> References:
+    return References(store)
+
+
+def keep(store: RecordStore, score: float, item: BenchmarkItem | None = None, **fields: Any) -> Path:
+    """Write the record of a reference measured earlier; `fields` replace those of its fingerprint."""
+    return store.write(
+        build_record(
+            item or item_of("reference"),
+            "20260101T000000Z-deadbeef",
+            "passed",
+            measurement=measured(score),
+            identity=fingerprint({**FIELDS, **fields}, is_sgfp4=False),
+        )
+    )
+
+
+def regression(references: References, item: BenchmarkItem | None = None, score: float = 0.5) -> GateResult:
+    (gate,) = [
+        gate
+        for gate in judge(item or item_of(), measured(score), FIELDS, references)
+        if gate.name == "sgfp4_regression"
+    ]
+    return gate
+
+
+def test_the_quantized_variant_has_its_floors_and_the_regression_gate(references: References) -> None:
+    references.remember(item_of("reference"), measured(0.5), FIELDS)
+    gates = judge(item_of(), measured(0.48), FIELDS, references)
+    assert [(gate.name, gate.passed, gate.value) for gate in gates] == [
+        ("hard_floor", True, 0.48),
+        ("category_floor[warm]", True, 0.25),
+        ("sgfp4_regression", True, pytest.approx(0.04)),
+    ]
+    assert gates[0].ci95 == pytest.approx((0.38, 0.58))
+    assert gates[2].reference == 0.5
+
+
+@pytest.mark.parametrize("variant", ["reference", "baseline"])
+def test_other_variants_have_floors_only(references: References, variant: Variant) -> None:
+    gates = judge(item_of(variant), measured(), FIELDS, references)
+    assert [gate.name for gate in gates] == ["hard_floor", "category_floor[warm]"]
+
+
+def test_without_floors_quantized_still_has_the_regression_gate(references: References) -> None:
+    gates = judge(item_of(thresholds=Thresholds(regression_max_pct=0.1)), measured(), FIELDS, references)
+    assert [(gate.name, gate.passed) for gate in gates] == [("sgfp4_regression", None)]
+    assert judge(item_of("reference", Thresholds()), measured(), FIELDS, references) == []
+
+
+def test_each_gate_fails_on_its_own(references: References) -> None:
+    references.remember(item_of("reference"), measured(0.5), FIELDS)
+    gates = judge(item_of(), measured(0.29, warm=0.1), FIELDS, references)
+    assert [gate.passed for gate in gates] == [False, False, False]
+    assert gates[2].value == pytest.approx(0.42)
+
+
+def test_where_lower_is_better_all_gates_turn_round(references: References) -> None:
+    references.remember(item_of("reference"), measured(10.0, higher=False), FIELDS)
+    limits = Thresholds(hard_floor=12.0, regression_max_pct=0.1, category_floors={"cold": 1.0})
+    gates = judge(item_of(thresholds=limits), measured(11.5, higher=False), FIELDS, references)
+    assert [gate.passed for gate in gates] == [True, True, False]
+    assert gates[2].value == pytest.approx(0.15)
+
+
+def test_the_reference_of_this_run_is_preferred_to_a_record(
+    store: RecordStore, references: References
+) -> None:
+    keep(store, 0.9)
+    references.remember(item_of("reference"), measured(0.5), FIELDS)
+    assert regression(references).reference == 0.5
+
+
+def test_a_record_is_the_reference_where_this_run_measured_none(
+    store: RecordStore, references: References
+) -> None:
+    keep(store, 0.9)
+    keep(store, 0.52)
+    gate = regression(references)
+    assert (gate.passed, gate.reference) == (True, 0.52)
+
+
+def test_a_record_of_other_weights_can_be_the_reference(store: RecordStore, references: References) -> None:
+    keep(store, 0.52, model_manifest_sha256="f" * 64)
+    assert regression(references).reference == 0.52
+
+
+def test_neither_another_variant_nor_benchmark_nor_niche_is_the_reference(
+    store: RecordStore, references: References
+) -> None:
+    others = [
+        item_of("baseline"),
+        item_of("quantized"),
+        item_of("reference", niche="other"),
+        item_of("reference", benchmark=Benchmark(name="shapes", task="t")),
+    ]
+    for other in others:
+        references.remember(other, measured(0.5), FIELDS)
+        keep(store, 0.5, other)
+    assert regression(references).passed is None
+
+
+def test_without_any_reference_the_gate_says_how_to_get_one(references: References) -> None:
+    gate = regression(references)
+    assert (gate.passed, gate.threshold) == (None, 0.1)
+    assert gate.detail == f"no comparable record of the reference; run `{COMMAND}`"
+
+
+def test_records_that_cannot_be_compared_with_are_named_with_the_reason(
+    store: RecordStore, references: References
+) -> None:
+    other = keep(store, 0.5, prompt_hash="f" * 64)
+    broken = keep(store, 0.5)
+    broken.write_text("{")
+    gate = regression(references)
+    assert gate.passed is None
+    assert f"{other.name}: differs in prompt_hash" in gate.detail
+    assert f"{broken.name} cannot be read" in gate.detail
+    assert COMMAND in gate.detail
+    assert broken.read_text() == "{"
+
+
+def test_a_corrupt_newest_record_is_passed_over_for_an_older_one(
+    store: RecordStore, references: References
+) -> None:
+    keep(store, 0.5)
+    keep(store, 0.9).write_text("")
+    assert regression(references).reference == 0.5
+
+
+def test_of_many_records_passed_over_the_newest_three_are_named(
+    store: RecordStore, references: References
+) -> None:
+    paths = [keep(store, 0.5, prompt_hash=str(number) * 64) for number in range(5)]
+    detail = regression(references).detail
+    assert [path.name in detail for path in paths] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        item_of("reference", run_limit=5),
+        item_of("reference", request=replace(REQUEST, mode="diagnostic")),
+    ],
+    ids=["limited", "diagnostic"],
+)
+def test_records_of_runs_that_were_not_gated_are_no_reference(
+    store: RecordStore, references: References, item: BenchmarkItem
+) -> None:
+    keep(store, 0.5, item)
+    gate = regression(references)
+    assert gate.passed is None
+    assert "is not canonical" in gate.detail
+
+
+def test_a_reference_measured_differently_in_this_run_is_not_compared_with(
+    store: RecordStore, references: References
+) -> None:
+    """Nor is an older record put in its place."""
+    keep(store, 0.5)
+    changed = {**FIELDS, "chat_template_hash": "f" * 64, "fewshot_seed": 7}
+    references.remember(item_of("reference"), measured(0.5), changed)
+    gate = regression(references)
+    assert gate.passed is None
+    assert "measured differently: fewshot_seed, chat_template_hash differ" in gate.detail
+
+
+@pytest.mark.parametrize(
+    "item",
+    [item_of(run_limit=5), item_of(request=replace(REQUEST, mode="diagnostic"))],
+    ids=["limited", "diagnostic"],
+)
+def test_a_run_that_is_not_gated_compares_within_itself_only(
+    store: RecordStore, references: References, item: BenchmarkItem
+) -> None:
+    keep(store, 0.9)
+    gate = regression(references, item)
+    assert (gate.passed, gate.detail) == (
+        None,
+        "no reference in this run; records are for canonical runs",
+    )
+    references.remember(replace(item, variant="reference"), measured(0.5), FIELDS)
+    assert regression(references, item).reference == 0.5
+
+
+def test_a_reference_of_zero_is_a_reference(store: RecordStore, references: References) -> None:
+    keep(store, 0.0)
+    assert regression(references, score=0.0).passed is True
+    gate = regression(references, score=0.5)
+    assert (gate.passed, "no relative drop exists" in gate.detail) == (None, True)
+
+
+def test_the_newest_measurement_of_a_reference_counts(references: References) -> None:
+    for score in (0.9, 0.5):
+        references.remember(item_of("reference"), measured(score), FIELDS)
+    assert regression(references).reference == 0.5
