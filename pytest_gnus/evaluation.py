@@ -18,7 +18,7 @@ from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protoc
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.plan import BenchmarkItem, Request
 from pytest_gnus.records.fingerprint import canonical_sha256
-from pytest_gnus.schema import METRIC_ORDER
+from pytest_gnus.schema import METRIC_ORDER, UNIT_METRICS
 from pytest_gnus.tasks.benchmark_task import TaskData
 from pytest_gnus.tasks.building import BuiltTask, build
 
@@ -28,8 +28,6 @@ CANONICAL_DECODING: Mapping[str, Any] = {"do_sample": False, "temperature": 0.0}
 _BOOTSTRAP_ITERATIONS = 1000
 #: Metrics that mark a document by the choice it should have taken; chance levels make sense for these.
 _CHOICE_METRICS = frozenset({"acc", "acc_norm", "acc_bytes"})
-#: Metrics with values in [0, 1], for which none or all right is suspicious.
-_UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes"}
 
 
 def prepare(item: BenchmarkItem) -> BuiltTask:
@@ -117,7 +115,7 @@ class _Reading:
         stderr = self._stderr(metric)
         chance = self._chance(metric)
         usage = self._model.lm.usage
-        unit = metric.split(",")[0] in _UNIT_METRICS
+        unit = metric.split(",")[0] in UNIT_METRICS
         return Measurement(
             metric=metric,
             score=score,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_gnus.gates.floors import category_floors, hard_floor
 from pytest_gnus.gates.regression import sgfp4_regression
-from pytest_gnus.gates.result import GateResult
+from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.plan import BenchmarkItem
 from pytest_gnus.records.fingerprint import same_protocol
@@ -67,6 +67,8 @@ def judge(
     floor = hard_floor(
         measurement.score, thresholds.hard_floor, higher_is_better=better, ci95=measurement.ci95
     )
+    if floor is None and item.blocking:
+        floor = not_evaluated("hard_floor", "no floor is set: a blocking benchmark needs one (D-08)")
     gates = [floor] if floor is not None else []
     gates += category_floors(measurement.per_category, thresholds.category_floors, higher_is_better=better)
     if item.variant == "quantized" and thresholds.regression_max_pct is not None:

@@ -129,7 +129,9 @@ class Planner:
     def _models(self, niche: Niche) -> dict[Variant, ModelSpec]:
         """The weights of each variant that a niche has."""
         root = self.workspace.root
-        entry = niche.model or ModelEntry(quantized=f"models/specialists_mlx/{niche.niche}")
+        entry = niche.model or ModelEntry()
+        if not (entry.quantized or entry.reference or entry.baseline):
+            entry = entry.model_copy(update={"quantized": f"models/specialists_mlx/{niche.niche}"})
         models: dict[Variant, ModelSpec] = {}
         for variant in VARIANT_ORDER:
             text = getattr(entry, variant)
@@ -169,7 +171,11 @@ class Planner:
         settings = self.settings
         source = settings.source or self.workspace.pipeline.source
         changes = benchmark.diagnostic if settings.mode == "diagnostic" else None
-        dataset = (changes and changes.dataset) or benchmark.dataset
+        changed = (changes and changes.dataset) or Dataset()
+        dataset = Dataset(
+            revision=_first(changed.revision, benchmark.dataset.revision),
+            local=_first(changed.local, benchmark.dataset.local),
+        )
         chat_template = changes.chat_template if changes else None
         return Request(
             task=cast("str | Mapping[str, Any]", benchmark.task or ""),
@@ -211,6 +217,8 @@ def by_model(items: Sequence[BenchmarkItem]) -> list[int]:
     groups: dict[Hashable, list[int]] = {}
     for index, item in enumerate(items):
         groups.setdefault(item.model, []).append(index)
+    for indices in groups.values():  # where one model is two variants of a niche
+        indices.sort(key=lambda index: VARIANT_ORDER.index(items[index].variant))
     before: dict[Hashable, set[Hashable]] = {model: set() for model in groups}
     for earlier in items:
         for later in items:
@@ -218,7 +226,7 @@ def by_model(items: Sequence[BenchmarkItem]) -> list[int]:
             if earlier.niche == later.niche and precedes and earlier.model != later.model:
                 before[later.model].add(earlier.model)
     order: list[int] = []
-    ready = [(indices[0], model) for model, indices in groups.items() if not before[model]]
+    ready = [(min(indices), model) for model, indices in groups.items() if not before[model]]
     heap = [(first, id(model), model) for first, model in ready]
     heapq.heapify(heap)
     done: set[Hashable] = set()
@@ -228,5 +236,5 @@ def by_model(items: Sequence[BenchmarkItem]) -> list[int]:
         order.extend(groups[model])
         for other, needs in before.items():
             if other not in done and model in needs and needs <= done:
-                heapq.heappush(heap, (groups[other][0], id(other), other))
+                heapq.heappush(heap, (min(groups[other]), id(other), other))
     return order if len(order) == len(items) else list(range(len(items)))

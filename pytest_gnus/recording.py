@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -192,11 +193,12 @@ def environment(model: LoadedModel | None) -> dict[str, Any]:
         "platform": f"{platform.system()}-{platform.machine()}",
         "device": model.device if model else None,
         "blas": model.blas if model else None,
-        "packages": package_versions(),
+        "packages": dict(package_versions()),
     }
 
 
-def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
+@cache
+def package_versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """Versions of installed distributions; one that is not installed is left out."""
     versions: dict[str, str] = {}
     for name in names:

@@ -5,7 +5,7 @@ Every model refuses unknown keys and does no conversion between types: `"0.2"` i
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,7 +16,7 @@ Variant = Literal["baseline", "reference", "quantized"]
 #: Preferred primary metrics, in order, where a benchmark names none.
 METRIC_ORDER = ("acc_norm", "acc", "pass@1", "f1", "exact_match", "rouge1", "rougeL", "rouge")
 #: Metrics whose values lie in [0, 1]; a floor above 1 for one of these is a percentage by mistake.
-_UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes", "rouge2", "rougeLsum", "mcc", "brier_score"}
+UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes", "rouge2", "rougeLsum", "mcc", "brier_score"}
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
@@ -31,7 +31,16 @@ class Thresholds(_Strict):
     hard_floor: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
     regression_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
     deviation_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
-    category_floors: dict[str, float] = Field(default_factory=dict)
+    category_floors: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
+        default_factory=dict
+    )
+
+    def floors_above_one(self) -> list[tuple[str, float]]:
+        """Floors, by key, that no score between 0 and 1 can reach."""
+        named = {"hard_floor": self.hard_floor} | {
+            f"category_floors.{name}": floor for name, floor in self.category_floors.items()
+        }
+        return [(key, value) for key, value in named.items() if value is not None and value > 1.0]
 
     def over(self, base: Thresholds) -> Thresholds:
         """These thresholds, with `base` filling what is not set here."""
@@ -113,14 +122,21 @@ class Benchmark(_Strict):
         return self
 
     @model_validator(mode="after")
-    def _floor_in_range(self) -> Benchmark:
-        metric = (self.metric or "").split(",")[0]
-        floor = self.gates.hard_floor
-        if floor is not None and floor > 1.0 and (not metric or metric in _UNIT_METRICS):
-            raise ValueError(
-                f"gates.hard_floor is {floor}, but {metric or 'the metric'} lies between 0 and 1"
-            )
+    def _floors_in_range(self) -> Benchmark:
+        if self.has_unit_metric:
+            _refuse_above_one(self.gates, self.metric or "the metric")
         return self
+
+    @property
+    def has_unit_metric(self) -> bool:
+        """Whether the primary metric lies between 0 and 1, as far as its name tells."""
+        name = (self.metric or "").split(",")[0]
+        return not name or name in UNIT_METRICS
+
+
+def _refuse_above_one(gates: Thresholds, metric: str) -> None:
+    for key, value in gates.floors_above_one():
+        raise ValueError(f"gates.{key} is {value}, but {metric} lies between 0 and 1")
 
 
 class ModelEntry(_Strict):
@@ -155,3 +171,8 @@ class Pipeline(_Strict):
 
     source: Source = "huggingface"
     gates: Thresholds = Field(default_factory=Thresholds)
+
+    @model_validator(mode="after")
+    def _floors_in_range(self) -> Pipeline:
+        _refuse_above_one(self.gates, "a floor for every benchmark")
+        return self

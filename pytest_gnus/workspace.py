@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
+from pytest_gnus.models.spec import parse_problem
 from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -74,9 +75,9 @@ def load_workspace(root: Path) -> Workspace:
     reader = _Reader(root, problems)
     pipeline = reader.read(root / "config" / "pipeline.yaml", Pipeline, optional=True) or Pipeline()
     benchmarks, files = reader.read_named(root / "benchmarks", Benchmark, "name")
-    niches, _ = reader.read_named(root / "config" / "specialists", Niche, "niche")
-    for niche in niches.values():
-        problems.extend(_niche_problems(niche, benchmarks, reader.relative))
+    niches, niche_files = reader.read_named(root / "config" / "specialists", Niche, "niche")
+    for name, niche in niches.items():
+        problems.extend(_niche_problems(niche, reader.relative(niche_files[name]), benchmarks, root))
     if problems:
         raise ConfigError(problems)
     return Workspace(root, pipeline, benchmarks, files, niches)
@@ -98,7 +99,7 @@ class _Reader:
         where = self.relative(path)
         try:
             content = load_yaml(path)
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        except Exception as error:  # noqa: BLE001 - PyYAML's constructors raise what a scalar leads to
             self._problems.append(Problem(where, "", _yaml_fault(error), "a YAML mapping"))
             return None
         if content is None and optional:
@@ -149,15 +150,17 @@ def load_yaml(path: Path) -> Any:
         return FunctionReference(str(loader.construct_scalar(node)), path.parent)
 
     def mapping(loader: Any, node: yaml.MappingNode) -> dict[Hashable, Any]:
-        loader.flatten_mapping(node)
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # a key beside `<<` overrides what is merged; it stands once
             key = loader.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} stands twice", key_node.start_mark
                 )
             seen.add(key)
+        loader.flatten_mapping(node)
         return dict(loader.construct_pairs(node, deep=True))
 
     Loader.add_constructor("!function", function)
@@ -166,28 +169,54 @@ def load_yaml(path: Path) -> Any:
 
 
 def _niche_problems(
-    niche: Niche, benchmarks: Mapping[str, Benchmark], relative: typing.Callable[[Path], str]
+    niche: Niche, where: str, benchmarks: Mapping[str, Benchmark], root: Path
 ) -> Iterator[Problem]:
-    where = f"config/specialists/{niche.niche}.yaml"
+    """What only the niche's file and the benchmarks together show."""
     seen: set[str] = set()
     for kind in ("blocking", "diagnostic"):
         for index, name in enumerate(getattr(niche.benchmarks, kind)):
             key = f"benchmarks.{kind}[{index}]"
             if name in seen:
                 yield Problem(where, key, f"duplicate name {name!r}", "each benchmark once")
-            elif name not in benchmarks:
+            elif name not in benchmarks and not _benchmark_file_exists(root, name):
                 hint = did_you_mean(name, benchmarks) or f"Write benchmarks/{name}.yaml."
                 yield Problem(where, key, f"{name!r}, which has no file", listed(sorted(benchmarks)), hint)
             seen.add(name)
     for name in niche.gates.per_benchmark:
         if name not in seen:
-            yield Problem(
-                where,
-                f"gates.per_benchmark.{name}",
-                f"{name!r}",
-                f"a benchmark of this niche: {listed(sorted(seen))}",
-                did_you_mean(name, seen),
-            )
+            key = f"gates.per_benchmark.{name}"
+            allowed = f"a benchmark of this niche: {listed(sorted(seen))}"
+            yield Problem(where, key, repr(name), allowed, did_you_mean(name, seen))
+    yield from _model_problems(niche, where)
+    yield from _floor_problems(niche, where, [benchmarks[name] for name in seen if name in benchmarks])
+
+
+def _benchmark_file_exists(root: Path, name: str) -> bool:
+    """A file that is there but broken has been reported already."""
+    return any((root / "benchmarks" / f"{name}{suffix}").exists() for suffix in (".yaml", ".yml"))
+
+
+def _model_problems(niche: Niche, where: str) -> Iterator[Problem]:
+    for variant in ("quantized", "reference", "baseline"):
+        text = getattr(niche.model, variant, None)
+        problem = parse_problem(text, where, f"model.{variant}") if text is not None else None
+        if problem is not None:
+            yield problem
+
+
+def _floor_problems(niche: Niche, where: str, benchmarks: typing.Iterable[Benchmark]) -> Iterator[Problem]:
+    """Floors above 1 for benchmarks whose metric does not go there: percentages by mistake."""
+    for benchmark in benchmarks:
+        if not benchmark.has_unit_metric:
+            continue
+        single = niche.gates.per_benchmark.get(benchmark.name, Thresholds())
+        for prefix, thresholds in (
+            ("gates", niche.gates),
+            (f"gates.per_benchmark.{benchmark.name}", single),
+        ):
+            for key, value in thresholds.floors_above_one():
+                allowed = f"0 to 1, as the metric of {benchmark.name}"
+                yield Problem(where, f"{prefix}.{key}", str(value), allowed)
 
 
 def _merged(problems: typing.Iterable[Problem]) -> list[Problem]:
@@ -203,7 +232,9 @@ def _merged(problems: typing.Iterable[Problem]) -> list[Problem]:
 
 def _problem(where: str, model: type[BaseModel], fault: ErrorDetails) -> Problem:
     """One fault of pydantic's as a sentence in the terms of the file."""
-    location = [part for part in fault["loc"] if not _is_union_tag(part)]
+    location = list(fault["loc"])
+    if fault["type"] != "extra_forbidden" and len(location) > 1 and _is_union_tag(location[-1]):
+        location.pop()
     key = _key_path(location)
     if fault["type"] == "extra_forbidden":
         known = _fields_at(model, location[:-1])

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import pytest
@@ -34,11 +33,11 @@ def make_scheduler(config: pytest.Config, log: Any) -> NicheScheduling | None:
         return NicheScheduling(config, log)
     mode = config.getoption("dist")
     if mode not in _HARMLESS:
-        warnings.warn(
+        config.issue_config_time_warning(
             GnusWarning(
-                f"--dist={mode} may spread a niche over several workers and load its models in each of them; "
-                "without --dist a niche stays on one worker"
+                f"--dist={mode} may spread a niche over several workers: its models are then loaded in each, and "
+                "a quantized item may run before its reference; without --dist a niche stays on one worker"
             ),
-            stacklevel=1,
+            stacklevel=2,
         )
     return None

@@ -71,6 +71,7 @@ class ToyWorkspace:
 
     def benchmark(self, name: str, **content: Any) -> Path:
         default: dict[str, Any] = {"name": name, "task": choice_task(name), "num_fewshot": 0, "metric": "acc"}
+        default["gates"] = {"hard_floor": 0.0}
         merged = {**default, **content}
         return self.yaml(f"benchmarks/{name}.yaml", {k: v for k, v in merged.items() if v is not None})
 

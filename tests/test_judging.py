@@ -108,10 +108,12 @@ def test_other_variants_have_floors_only(references: References, variant: Varian
     assert [gate.name for gate in gates] == ["hard_floor", "category_floor[warm]"]
 
 
-def test_without_floors_quantized_still_has_the_regression_gate(references: References) -> None:
+def test_a_blocking_benchmark_without_a_floor_is_not_passed_over(references: References) -> None:
     gates = judge(item_of(thresholds=Thresholds(regression_max_pct=0.1)), measured(), FIELDS, references)
-    assert [(gate.name, gate.passed) for gate in gates] == [("sgfp4_regression", None)]
-    assert judge(item_of("reference", Thresholds()), measured(), FIELDS, references) == []
+    assert [(gate.name, gate.passed) for gate in gates] == [("hard_floor", None), ("sgfp4_regression", None)]
+    assert "a blocking benchmark needs one" in gates[0].detail
+    (alone,) = judge(item_of("reference", Thresholds()), measured(), FIELDS, references)
+    assert (alone.name, alone.passed) == ("hard_floor", None)
 
 
 def test_each_gate_fails_on_its_own(references: References) -> None:

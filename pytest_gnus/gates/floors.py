@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from pytest_gnus.gates.result import GateResult, not_evaluated
@@ -49,7 +50,7 @@ def _floor(
 ) -> GateResult | None:
     if threshold is None:
         return None
-    if score is None or score != score:
+    if score is None or not math.isfinite(score):
         return not_evaluated(name, "not measured", threshold)
     passed = score >= threshold if higher_is_better else score <= threshold
     sign = (">=" if passed else "<") if higher_is_better else ("<=" if passed else ">")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pytest_gnus.gates.result import GateResult, not_evaluated
 
 NAME = "sgfp4_regression"
@@ -30,8 +32,12 @@ def sgfp4_regression(
 
     `missing` says why there is no reference and how to get one; the gate is then not evaluated.
     """
-    if score is None or reference is None:
-        return not_evaluated(NAME, missing if reference is None else "not measured", threshold)
+    if reference is None or not math.isfinite(reference):
+        return not_evaluated(
+            NAME, missing if reference is None else f"the reference is {reference}", threshold
+        )
+    if score is None or not math.isfinite(score):
+        return not_evaluated(NAME, "not measured" if score is None else f"the score is {score}", threshold)
     drop = relative_drop(score, reference, higher_is_better=higher_is_better)
     if drop is None:
         return not_evaluated(NAME, f"the reference scored {reference}: no relative drop exists", threshold)

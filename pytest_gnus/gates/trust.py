@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 #: From this many documents on, none or all of them right is a sign of a fault.
 SUSPICIOUS_COUNT = 50
@@ -26,7 +27,7 @@ def chance_levels(golds: Sequence[int], choice_counts: Sequence[int]) -> ChanceL
         return None
     positions = {gold: golds.count(gold) for gold in set(golds)}
     return ChanceLevels(
-        random_choice=sum(1.0 / count for count in choice_counts) / len(choice_counts),
+        random_choice=float(sum(Fraction(1, count) for count in choice_counts) / len(choice_counts)),
         constant_choice=max(positions.values()) / len(golds),
     )
 

@@ -68,7 +68,9 @@ def niche_verdict(
         elif outcome.status in ("not_implemented", "skipped", "error"):
             missing.append(f"{outcome.name}: {outcome.status.replace('_', ' ')}{_because(outcome.detail)}")
     for outcome in outcomes:
-        if outcome.blocking and outcome.status == "failed":
+        if outcome.blocking and outcome.status == "warned" and not not_gated:
+            reasons.append(f"{outcome.name} did not pass{_because(outcome.detail)}")
+        elif outcome.blocking and outcome.status == "failed":
             reasons.append(f"{outcome.name} failed{_because(outcome.detail)}")
         elif outcome.blocking and outcome.status == "error" and outcome.variant != "quantized":
             missing.append(f"{outcome.name}: error{_because(outcome.detail)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,22 @@ def directory_sha256(directories: Mapping[str, Path]) -> str:
     """
     total = hashlib.sha256()
     for label, directory in sorted(directories.items()):
-        for path in sorted(directory.rglob("*")):
-            relative = path.relative_to(directory)
-            hidden = any(part.startswith(".") for part in relative.parts)
-            if path.is_file() and not hidden and path.suffix != ".md":
-                total.update(f"{label}/{relative.as_posix()}\0{file_sha256(path)}\n".encode())
+        for relative, path in sorted(_files(directory)):
+            total.update(f"{label}/{relative}\0{file_sha256(path)}\n".encode())
     return total.hexdigest()
+
+
+def _files(directory: Path) -> Iterator[tuple[str, Path]]:
+    """The files that count, by relative path; links are followed, once each."""
+    seen: set[Path] = set()
+    for folder, folders, names in os.walk(directory, followlinks=True):
+        here = Path(folder)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if here.resolve() in seen:
+            folders.clear()
+            continue
+        seen.add(here.resolve())
+        for name in names:
+            path = here / name
+            if path.is_file() and not name.startswith(".") and path.suffix != ".md":
+                yield path.relative_to(directory).as_posix(), path

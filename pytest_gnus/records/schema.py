@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -25,6 +26,9 @@ def validate(record: Any) -> None:
             raise RecordError(
                 f"written with schema version {version}, newer than {SCHEMA_VERSION}: upgrade pytest-gnus"
             )
+    endless = [path for path, value in _numbers(record, "record") if not math.isfinite(value)]
+    if endless:
+        raise RecordError(f"not a valid record: {', '.join(endless)}: not a finite number")
     faults = sorted(_validator().iter_errors(record), key=lambda fault: list(map(str, fault.absolute_path)))
     if faults:
         raise RecordError(
@@ -33,6 +37,17 @@ def validate(record: Any) -> None:
                 f"{'.'.join(map(str, f.absolute_path)) or 'record'}: {f.message[:200]}" for f in faults
             )
         )
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _numbers(entry, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _numbers(entry, f"{path}[{index}]")
 
 
 def load_schema() -> dict[str, Any]:

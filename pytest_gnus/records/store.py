@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_gnus.errors import RecordError
 from pytest_gnus.records import schema
-from pytest_gnus.records.fingerprint import same_protocol
+from pytest_gnus.records.fingerprint import canonical_sha256, same_protocol
 
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 
@@ -43,6 +43,7 @@ class RecordStore:
         Raises:
             RecordError: the record does not fit its schema; nothing is written.
         """
+        schema.validate(record)
         stem = self.stem(record)
         content = dict(record)
         if samples:
@@ -58,7 +59,10 @@ class RecordStore:
 
     def stem(self, record: Mapping[str, Any]) -> str:
         """`<niche>_<benchmark>_<variant>_<UTC stamp with microseconds>`."""
-        moment = datetime.fromisoformat(record["timestamp_utc"])
+        try:
+            moment = datetime.fromisoformat(record["timestamp_utc"])
+        except ValueError as error:
+            raise RecordError(f"not a valid record: timestamp_utc: {error}") from error
         return f"{record['niche']}_{record['benchmark']}_{record['variant']}_{moment.strftime(STAMP)}"
 
     def read_all(self, niche: str, benchmark: str, variant: str) -> Iterator[StoredRecord | RecordError]:
@@ -98,6 +102,8 @@ def _not_comparable(content: Mapping[str, Any], fingerprint: Mapping[str, Any]) 
         return "is not canonical"
     if not content["fingerprint_valid"]:
         return f"its fingerprint lacks {', '.join(content['fingerprint_missing'])}"
+    if canonical_sha256(content["fingerprint"]) != content["fingerprint_hash"]:
+        return "its fingerprint does not fit its digest: it was altered"
     changed = same_protocol(content["fingerprint"], fingerprint)
     return f"differs in {', '.join(changed)}" if changed else None
 
@@ -117,7 +123,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path.name} cannot be read: {error}") from error
     try:
         schema.validate(content)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, niche_verdict
 from pytest_gnus.records.store import RecordStore, write_json
 from pytest_gnus.run import FinishedItem
@@ -47,7 +48,7 @@ class RunSummary:
         if finished.record is not None:
             try:
                 path = self._store.write(finished.record, finished.samples)
-            except OSError as error:
+            except (OSError, RecordError) as error:
                 self.write_errors.append(f"{finished.outcome.name}: {error}")
         self._not_gated = finished.not_gated or self._not_gated
         self.rows.append(Row(finished.niche, finished.outcome, finished.record, path, seconds))

@@ -136,12 +136,25 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
+    """Columns of whole numbers and of numbers become such; all else stays the text that it is."""
+    import pyarrow
     import pyarrow.csv
 
     if not path.stat().st_size:
         return []
-    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    rows: list[dict[str, Any]] = pyarrow.csv.read_csv(path, parse_options=options).to_pylist()
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with pyarrow.csv.open_csv(path, parse_options=parsing) as reader:
+        names = reader.schema.names
+    texts = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.string() for name in names})
+    table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=texts)
+    for index, name in enumerate(names):
+        for kind in (pyarrow.int64(), pyarrow.float64()):
+            try:
+                table = table.set_column(index, name, table.column(index).cast(kind))
+            except pyarrow.ArrowInvalid:
+                continue
+            break
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 

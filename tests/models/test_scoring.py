@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from pytest_gnus.models.scoring import ScoringEngine, TokenSequence
+from pytest_gnus.models.scoring import ScoringEngine, TokenSequence, _gathered
 
 VOCABULARY = 97
 COMMON = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "vocab_size": VOCABULARY}
@@ -180,11 +180,11 @@ def test_progress_counts_every_sequence() -> None:
 
 
 def test_a_large_vocabulary_costs_no_precision() -> None:
-    """The sum over 50,000 probabilities must not be made in float32, one after the other."""
-    arguments = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50_000}
-    llama = importlib.import_module("mlx_lm.models.llama")
-    mx.random.seed(3)
-    model = llama.Model(llama.ModelArgs.from_dict({"model_type": "llama", **arguments, **ATTENTION}))
-    sequence = TokenSequence(tuple(range(1, 40)), 30)
-    (score,) = ScoringEngine(model, 50_000).score([sequence])
-    assert score.logprob == pytest.approx(naive(model, sequence)[0], abs=1e-4)
+    """Logits as a real model has them: added up in float32, one after the other, 2e-4 would be lost."""
+    logits = (np.random.default_rng(0).normal(size=(2, 49_152)) * 3.2 + 8).astype(np.float32)
+    logits[:, 5] = 25.0
+    exact = logits.astype(np.float64)
+    expected = exact[[0, 1], [5, 700]] - np.log(np.exp(exact).sum(axis=-1))
+    logprobs, greedy = _gathered(mx.array(logits), mx.array([5, 700]))
+    assert logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+    assert greedy == [True, False]

@@ -1,0 +1,65 @@
+"""What the plugin costs a session that does not use it, and what collecting costs one that does.
+
+    python bench/startup.py [--pairs 15]
+
+Each side in turn, in a process of its own; medians of processor time, and of wall time beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def seconds(folder: Path, *arguments: str) -> tuple[float, float]:
+    """(processor seconds, wall seconds) of one pytest session."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=False)
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime), wall
+
+
+def compare(name: str, folder: Path, with_it: tuple[str, ...], without: tuple[str, ...], pairs: int) -> None:
+    """Run pairs, print medians, their difference and ratio."""
+    samples = [(seconds(folder, *with_it), seconds(folder, *without)) for _ in range(pairs)]
+    for index, kind in enumerate(("processor", "wall")):
+        one = statistics.median(pair[0][index] for pair in samples)
+        other = statistics.median(pair[1][index] for pair in samples)
+        difference = statistics.median(pair[0][index] - pair[1][index] for pair in samples)
+        print(
+            f"{name:42} {kind:10} {one * 1e3:8.1f} ms against {other * 1e3:8.1f} ms: "
+            f"{difference * 1e3:+7.1f} ms, ratio {one / other:.3f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=15)
+    pairs = parser.parse_args().pairs
+    with tempfile.TemporaryDirectory() as folder:
+        unrelated = Path(folder)
+        (unrelated / "test_one.py").write_text("def test_one(): pass\n")
+        compare("an unrelated session, plugin installed", unrelated, (), ("-p", "no:gnus"), pairs)
+        (unrelated / "empty").mkdir()
+        compare(
+            "collecting all niches, none",
+            REPOSITORY,
+            ("--niche=all", "--collect-only"),
+            ("--collect-only", str(unrelated / "empty")),
+            pairs,
+        )
+
+
+if __name__ == "__main__":
+    main()
