@@ -35,7 +35,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> NicheScheduling | None:
     if mode not in _HARMLESS:
         config.issue_config_time_warning(
             GnusWarning(
-                f"--dist={mode} may spread a niche over several workers: its models are then loaded in each, and "
+                f"--dist={mode} may spread a niche over several workers: each then loads its models, and "
                 "a quantized item may run before its reference; without --dist a niche stays on one worker"
             ),
             stacklevel=2,

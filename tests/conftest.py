@@ -121,11 +121,13 @@ class ToyWorkspace:
 
 
 @pytest.fixture
-def toy(pytester: pytest.Pytester) -> ToyWorkspace:
+def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> ToyWorkspace:
     """A workspace with the niche `toy`, one blocking benchmark `colours`, and 60 documents.
 
     The right choice is the first in 30 of them: `demo:constant` scores 0.5, `demo:random` about a quarter.
     """
+    # Without byte code on disk, pytest would rewrite every plugin anew in each process.
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     workspace = ToyWorkspace(pytester)
     workspace.yaml("config/pipeline.yaml", {"source": "local"})
     workspace.benchmark("colours", gates={"hard_floor": 0.1})
