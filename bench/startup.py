@@ -25,7 +25,7 @@ def seconds(folder: Path, *arguments: str) -> tuple[float, float]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    # Without byte code on disk pytest would rewrite every plugin anew, and that is all that would be measured.
+    # Without byte code on disk, the rewriting of plugins would be all that is measured.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False)
     wall = time.perf_counter() - started
