@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -61,6 +60,8 @@ class RecordError(GnusError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A sentence that names the nearest known word, or nothing."""
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else ""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gnus import settings
+from pytest_gnus import options
 
 if TYPE_CHECKING:
     from pytest_gnus.collection import BenchmarkFile
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    settings.add_options(parser)
+    options.add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if settings.is_active(config):
+    if options.is_active(config):
         from pytest_gnus import fixtures
         from pytest_gnus.session import Session
 

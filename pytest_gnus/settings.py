@@ -1,4 +1,4 @@
-"""Command line and ini settings, resolved once into one frozen dataclass."""
+"""What the options of a session come to, resolved once into one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pytest_gnus.errors import Problem, did_you_mean, listed
+from pytest_gnus.options import MODES, SOURCES, VARIANTS
 
 if TYPE_CHECKING:
     import pytest
 
     from pytest_gnus.schema import Mode, Source, Variant
-
-_MODES = ("canonical", "diagnostic")
-_SOURCES = ("huggingface", "local")
-_VARIANTS = ("quantized", "reference", "baseline", "all")
 
 #: Shown for `--gnus-source=api` and raised by the Python API.
 API_SOURCE = (
@@ -54,55 +51,12 @@ def _all_variants() -> tuple[str, ...]:
     return get_args(Variant)
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Register `--niche`, `--gnus-*` and their ini settings."""
-    group = parser.getgroup("gnus", "LLM benchmarks (pytest-gnus)")
-    group.addoption(
-        "--niche",
-        action="append",
-        metavar="NAME",
-        dest="gnus_niche",
-        help="Run the release gate of a niche (repeatable; 'all' for every niche)",
-    )
-    parser.addini("gnus_niche", "Niches to run, as --niche", type="args", default=[])
-    for name, metavar, text in (
-        ("variant", "NAME", f"Which weights: {', '.join(_VARIANTS)} (default: reference and quantized)"),
-        ("mode", "NAME", "canonical: frozen settings, gated (default); diagnostic: overridden, never gated"),
-        ("source", "NAME", "Where documents come from: huggingface or local (data/benchmarks/)"),
-        ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
-        ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
-    ):
-        group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
-        parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")
-    group.addoption(
-        "--gnus-limit",
-        metavar="N",
-        dest="gnus_limit",
-        default=None,
-        help="Measure only the first N documents of each task; the run is marked and never gates",
-    )
-    parser.addini("gnus_limit", "As --gnus-limit", type="int", default=0)
-    group.addoption(
-        "--gnus-force-download",
-        action="store_true",
-        dest="gnus_force_download",
-        default=None,
-        help="Download data sets again even when they are cached",
-    )
-    parser.addini("gnus_force_download", "As --gnus-force-download", type="bool", default=False)
-
-
-def is_active(config: pytest.Config) -> bool:
-    """Whether this session runs benchmarks at all."""
-    return bool(config.getoption("gnus_niche") or config.getini("gnus_niche"))
-
-
 def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> tuple[Settings, list[Problem]]:
     """The settings of a session, and every problem of theirs (empty when they can be used)."""
     reader = _OptionReader(config)
     niches = reader.niches(known_niches)
-    variant = reader.choice("variant", _VARIANTS)
-    mode = reader.choice("mode", _MODES) or "canonical"
+    variant = reader.choice("variant", VARIANTS)
+    mode = reader.choice("mode", MODES) or "canonical"
     source = reader.source()
     model = reader.model()
     limit = reader.limit()
@@ -169,9 +123,9 @@ class _OptionReader:
 
     def source(self) -> str | None:
         if self.text("source") == "api":
-            self.problems.append(Problem(self._where("source"), "", "'api'", listed(_SOURCES), API_SOURCE))
+            self.problems.append(Problem(self._where("source"), "", "'api'", listed(SOURCES), API_SOURCE))
             return None
-        return self.choice("source", _SOURCES)
+        return self.choice("source", SOURCES)
 
     def model(self) -> str | None:
         text = self.text("model")

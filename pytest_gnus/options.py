@@ -1,0 +1,58 @@
+"""The options on the command line and their ini settings.
+
+Imported by every pytest session in whose environment the plugin is installed, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+MODES = ("canonical", "diagnostic")
+SOURCES = ("huggingface", "local")
+VARIANTS = ("quantized", "reference", "baseline", "all")
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register `--niche`, `--gnus-*` and their ini settings."""
+    group = parser.getgroup("gnus", "LLM benchmarks (pytest-gnus)")
+    group.addoption(
+        "--niche",
+        action="append",
+        metavar="NAME",
+        dest="gnus_niche",
+        help="Run the release gate of a niche (repeatable; 'all' for every niche)",
+    )
+    parser.addini("gnus_niche", "Niches to run, as --niche", type="args", default=[])
+    for name, metavar, text in (
+        ("variant", "NAME", f"Which weights: {', '.join(VARIANTS)} (default: reference and quantized)"),
+        ("mode", "NAME", "canonical: frozen settings, gated (default); diagnostic: overridden, never gated"),
+        ("source", "NAME", "Where documents come from: huggingface or local (data/benchmarks/)"),
+        ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
+        ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
+    ):
+        group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
+        parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")
+    group.addoption(
+        "--gnus-limit",
+        metavar="N",
+        dest="gnus_limit",
+        default=None,
+        help="Measure only the first N documents of each task; the run is marked and never gates",
+    )
+    parser.addini("gnus_limit", "As --gnus-limit", type="int", default=0)
+    group.addoption(
+        "--gnus-force-download",
+        action="store_true",
+        dest="gnus_force_download",
+        default=None,
+        help="Download data sets again even when they are cached",
+    )
+    parser.addini("gnus_force_download", "As --gnus-force-download", type="bool", default=False)
+
+
+def is_active(config: pytest.Config) -> bool:
+    """Whether this session runs benchmarks at all."""
+    return bool(config.getoption("gnus_niche") or config.getini("gnus_niche"))

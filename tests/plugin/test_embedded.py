@@ -1,0 +1,141 @@
+"""The release gate of the embedded specialist, as `make gate` runs it, in a copy of the workspace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gnus.records.schema import validate
+from tests.conftest import ToyWorkspace, choice_documents, choice_task
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def patents(toy: ToyWorkspace) -> ToyWorkspace:
+    """The repository's own workspace."""
+    for name in ("benchmarks", "config", "data"):
+        shutil.rmtree(toy.path / name)
+        shutil.copytree(REPOSITORY / name, toy.path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return toy
+
+
+def test_the_gate_passes_each_model_is_loaded_once_and_the_records_are_valid(patents):
+    (patents.path / "conftest.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(scope='session', autouse=True)\n"
+        "def counted(gnus_models):\n"
+        "    yield\n"
+        "    print('LOADED', [str(spec) for spec in gnus_models.loads])\n"
+    )
+    result = patents.run("--niche=patents", "-s")
+    result.assert_outcomes(passed=4, skipped=2)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*LOADED [[]'demo:patents-reference', 'demo:patents'[]]*", "*: PROMOTE"])
+    records = patents.records()
+    assert len(records) == 4
+    for record in records:
+        validate(record)
+        assert record["fingerprint_valid"] is True
+        assert record["model"]["embedded_demonstration"] is True
+        assert record["model_version"] == "embedded demonstration"
+    floors = {"bigpatent": 0.20, "uspto_classification": 0.30}
+    for record in records:
+        score = record["results"][record["benchmark"]]["score"]
+        assert score > 2 * floors[record["benchmark"]]
+    assert {record["variant"]: record["quantization_config"] for record in records}["reference"] is None
+    assert patents.record("bigpatent")["quantization_config"]["format"] == "mlx"
+    assert patents.verdict("patents")["verdict"] == "promote"
+
+
+def test_the_untrained_baseline_fails_the_floors(patents):
+    result = patents.run("--niche=patents", "--gnus-variant=baseline", "-m", "blocking")
+    result.assert_outcomes(failed=2, deselected=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["hard_floor failed: * < 0.2000*", "hard_floor failed: * < 0.3000*"])
+
+
+@pytest.mark.parametrize("model", ["demo:random", "demo:constant"])
+def test_what_knows_nothing_lands_at_chance_and_fails_the_floors(patents, model):
+    result = patents.run(
+        "--niche=patents", "--gnus-variant=quantized", f"--gnus-model={model}", "-m", "blocking"
+    )
+    result.assert_outcomes(failed=2, deselected=1)
+    results = patents.record("uspto_classification")["results"]["uspto_classification"]
+    assert abs(results["score"] - results["chance"]["random_choice"]) <= 3 * results["stderr"]
+    for name in ("bigpatent", "uspto_classification"):
+        gates = {gate["name"]: gate["passed"] for gate in patents.record(name)["gates"]}
+        assert gates["hard_floor"] is False
+
+
+def test_prompts_longer_than_the_context_are_counted_in_one_warning(toy):
+    documents = choice_documents([0, 1, 2])
+    documents[1]["question"] = "a valve and a pump " * 400
+    toy.data("colours/test.jsonl", documents)
+    toy.niche(blocking=["colours"], model={"quantized": "demo:patents", "reference": "demo:patents"})
+    toy.benchmark("colours", gates={"hard_floor": 0.0})
+    result = toy.run("--niche=toy", "--gnus-variant=reference")
+    result.assert_outcomes(passed=1)
+    text = result.stdout.str()
+    assert text.count("their oldest tokens were dropped") == 1
+    assert "4 of 12 prompts were longer than the model's context" in text
+    counts = toy.record("colours", "reference")["counts"]
+    assert (counts["truncated_prompts"], counts["requests"]) == (4, 12)
+
+
+def test_outputs_cut_by_stop_string_and_by_limit_are_counted(toy):
+    task = choice_task(
+        "colours",
+        output_type="generate_until",
+        doc_to_choice=None,
+        doc_to_target="{{ choices[answer] }}",
+        doc_to_text="Description: The present invention relates to a pump {{ question }}",
+        generation_kwargs={"until": ["e"], "max_gen_toks": 12},
+        metric_list=[{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    )
+    toy.benchmark("colours", task={k: v for k, v in task.items() if v is not None}, metric="exact_match")
+    toy.niche(blocking=["colours"], model={"quantized": "demo:patents-reference"})
+    toy.run("--niche=toy", "-k", "colours")
+    counts = toy.record("colours")["counts"]
+    assert counts["documents"] == 60
+    assert counts["stopped_by_string"] + counts["stopped_by_limit"] <= 60
+    assert counts["stopped_by_string"] > 0
+    assert toy.record("colours")["timing"]["generated_tokens"] > 0
+
+
+def test_a_session_that_is_killed_leaves_only_whole_records(toy):
+    (toy.path / "benchmarks" / "conftest.py").write_text(
+        "import time, pytest\n"
+        "from pytest_gnus.records import store\n"
+        "def pytest_configure():\n"
+        "    whole = store.os.fsync\n"
+        "    def slow(descriptor):\n"
+        "        print('WRITING', flush=True)\n"
+        "        time.sleep(60)\n"
+        "        whole(descriptor)\n"
+        "    store.os.fsync = slow\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--niche=toy", "-s", "-p", "no:cacheprovider", "benchmarks"],
+        cwd=toy.path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert any("WRITING" in line for line in process.stdout)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    folder = toy.path / "artifacts" / "benchmarks"
+    assert list(folder.glob("*.json")) == []
+    assert [path.name[0] for path in folder.iterdir()] == ["."]
+    # The next session is not disturbed by what is left.
+    (toy.path / "benchmarks" / "conftest.py").unlink()
+    toy.run("--niche=toy").assert_outcomes(passed=2)
+    for path in folder.glob("*.json"):
+        validate(json.loads(path.read_text()))
