@@ -22,7 +22,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
 class Thresholds(_Strict):

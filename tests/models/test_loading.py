@@ -31,8 +31,9 @@ def logprob(model: Any) -> float:
 def copied(directory: Path, to: Path, dtype: Any = None) -> Path:
     shutil.copytree(directory, to)
     if dtype is not None:
-        weights = mx.load(str(to / "model.safetensors"))
-        mx.save_safetensors(str(to / "model.safetensors"), {k: v.astype(dtype) for k, v in weights.items()})
+        weights = {k: v.astype(dtype) for k, v in mx.load(str(to / "model.safetensors")).items()}
+        mx.eval(weights)  # it is read lazily, and about to be overwritten
+        mx.save_safetensors(str(to / "model.safetensors"), weights)
     return to
 
 

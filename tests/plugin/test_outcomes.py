@@ -415,6 +415,8 @@ def test_after_an_interrupt_what_was_measured_is_on_disk(toy):
         cwd=toy.path,
         stdout=subprocess.PIPE,
         text=True,
+        # Started in the background, the tests may have inherited a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     for line in process.stdout:
