@@ -22,7 +22,7 @@ from pytest_gnus.collection import (
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import RUN_KEY
 from pytest_gnus.gates.verdict import ItemOutcome, Status
-from pytest_gnus.plan import BenchmarkItem, Planner
+from pytest_gnus.plan import Planner
 from pytest_gnus.recording import package_versions
 from pytest_gnus.records.store import RecordStore
 from pytest_gnus.reporting.summary import RunSummary
@@ -178,11 +178,6 @@ class Session:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)
-
-
-def planned_items(session: Session) -> tuple[BenchmarkItem, ...]:
-    """The plan of a session, in order; for tests."""
-    return session._plan
 
 
 def _text_of(report: pytest.TestReport) -> str:

@@ -6,6 +6,7 @@ floor that means nothing.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import random
 from typing import Any
@@ -58,11 +59,11 @@ class _KnowsNothing(LM):
         self.usage.count_prompts(0 for _ in requests)
         return [self._answer(request.args[0]) for request in requests]
 
-    def _logprob(self, context: str, continuation: str) -> float:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _logprob(self, context: str, continuation: str) -> float: ...
 
-    def _answer(self, context: str) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _answer(self, context: str) -> str: ...
 
 
 class RandomModel(_KnowsNothing):

@@ -34,7 +34,7 @@ def load(spec: ModelSpec) -> LoadedModel:
     Raises:
         ModelError: no such directory or hub repository, a file missing or broken, an unknown architecture.
     """
-    directory = Path(spec.name) if Path(spec.name).is_dir() else _from_hub(spec.name)
+    directory = spec.directory or _from_hub(spec.name)
     return load_directory(spec, directory)
 
 
