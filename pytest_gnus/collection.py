@@ -82,10 +82,10 @@ def _test_function() -> Callable[..., None]:
 
 
 def items_by_file(items: Iterable[BenchmarkItem], files: dict[str, Path]) -> dict[Path, list[BenchmarkItem]]:
-    """The planned items of each benchmark file."""
+    """The planned items of each benchmark file, by its path with links resolved."""
     by_file: dict[Path, list[BenchmarkItem]] = {}
     for item in items:
-        by_file.setdefault(files[item.benchmark.name], []).append(item)
+        by_file.setdefault(files[item.benchmark.name].resolve(), []).append(item)
     return by_file
 
 

@@ -122,7 +122,7 @@ class _Reading:
             stderr=stderr,
             ci95=(score - 1.96 * stderr, score + 1.96 * stderr) if stderr is not None else None,
             n=counts.documents,
-            higher_is_better=self._item.benchmark.higher_is_better,
+            higher_is_better=self._higher_is_better(metric),
             num_fewshot=num_fewshot,
             protocol=self._protocol(metric),
             counts=counts,
@@ -175,6 +175,19 @@ class _Reading:
                 "set num_fewshot in the benchmark's file"
             )
         return different[0]
+
+    def _higher_is_better(self, metric: str) -> bool:
+        """The metric's direction: lm-eval's, which the benchmark's file may repeat but not turn round."""
+        name = metric.split(",")[0]
+        said = {self._results["higher_is_better"].get(leaf, {}).get(name) for leaf in self._built.leaves}
+        known = {direction for direction in said if direction is not None}
+        own = self._item.benchmark.higher_is_better
+        if known and own is not None and known != {own}:
+            raise EvaluationError(
+                f"{self._item.benchmark.name}: higher_is_better is {own} in the benchmark's file, but for "
+                f"{name} lm-eval says {not own}: a floor would be read the wrong way round"
+            )
+        return own if own is not None else known != {False}
 
     def _of_filter(self, leaf: str, metric: str) -> list[Mapping[str, Any]]:
         name = metric.split(",", 1)[1]

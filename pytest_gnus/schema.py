@@ -103,7 +103,7 @@ class Benchmark(_Strict):
     task: str | dict[str, Any] | None = None
     num_fewshot: int | None = Field(default=None, ge=0)
     metric: str | None = Field(default=None, min_length=1)
-    higher_is_better: bool = True
+    higher_is_better: bool | None = None
     gates: Thresholds = Field(default_factory=Thresholds)
     chat_template: bool | str = False
     dataset: Dataset = Field(default_factory=Dataset)

@@ -114,7 +114,7 @@ class Session:
         return f"gnus: {', '.join(parts)}"
 
     def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
-        planned = self._by_file.get(path)
+        planned = self._by_file.get(path.resolve()) if path.suffix in (".yaml", ".yml") else None
         if planned is None:
             return None
         file: BenchmarkFile = BenchmarkFile.from_parent(parent, path=path)
@@ -138,16 +138,18 @@ class Session:
         self, item: BenchmarkFunction, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> FinishedItem:
         state = item.state
-        if report.skipped:
-            if state.skip is None:  # a user's own skip, in a conftest or by a mark
-                return self.run.finish(state, "skipped", _text_of(report))
-            return self.run.finish(state, state.skip.status, state.skip.reason)
-        if report.passed:
-            passed: Status = "passed" if all(gate.holds for gate in state.gates) else "warned"
-            return self.run.finish(state, passed)
-        if call.excinfo is not None and isinstance(call.excinfo.value, GateFailure):
+        error = call.excinfo.value if call.excinfo is not None else None
+        # What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip.
+        if isinstance(error, GateFailure):
             return self.run.finish(state, "failed")
-        return self.run.finish(state, "error", _text_of(report))
+        if isinstance(error, pytest.skip.Exception) and state.skip is not None:
+            return self.run.finish(state, state.skip.status, state.skip.reason)
+        if isinstance(error, pytest.skip.Exception) or (error is None and report.skipped):
+            return self.run.finish(state, "skipped", _text_of(report))  # a user's own skip
+        if error is not None or not report.passed:
+            return self.run.finish(state, "error", _text_of(report))
+        passed: Status = "passed" if all(gate.holds for gate in state.gates) else "warned"
+        return self.run.finish(state, passed)
 
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""

@@ -36,13 +36,18 @@ class ItemOutcome:
 
 @dataclass(frozen=True)
 class NicheVerdict:
-    """`promote` or `block`, why, and what was not evaluated."""
+    """`promote` or `block`, why, and what was not evaluated.
+
+    `must_fail` says whether the session must not exit with 0: something that was run blocks. It need not
+    where the niche is blocked only because a part of it was not selected, or because nothing was gated.
+    """
 
     niche: str
     verdict: Literal["promote", "block"]
     reasons: tuple[str, ...]
     not_evaluated: tuple[str, ...]
     warnings: tuple[str, ...]
+    must_fail: bool
 
 
 def niche_verdict(
@@ -54,33 +59,33 @@ def niche_verdict(
         blocking: the niche's blocking benchmarks, measured or not.
         not_gated: why this run gates nothing (diagnostic mode, a limit), if it does not.
     """
-    reasons: list[str] = []
-    missing: list[str] = []
-    if not_gated:
-        reasons.append(not_gated)
-    if not blocking:
-        reasons.append("the niche has no blocking benchmark")
-    by_variant = {(o.benchmark, o.variant): o for o in outcomes}
-    for name in blocking:
-        outcome = by_variant.get((name, "quantized"))
-        if outcome is None:
-            missing.append(f"{name} (quantized): was not run")
-        elif outcome.status in ("not_implemented", "skipped", "error"):
-            missing.append(f"{outcome.name}: {outcome.status.replace('_', ' ')}{_because(outcome.detail)}")
+    measured = {(outcome.benchmark, outcome.variant) for outcome in outcomes}
+    not_run = [f"{name} (quantized): was not run" for name in blocking if (name, "quantized") not in measured]
+    failed: list[str] = []
+    unmeasured: list[str] = []
+    aside: list[str] = []
     for outcome in outcomes:
-        if outcome.blocking and outcome.status == "warned" and not not_gated:
-            reasons.append(f"{outcome.name} did not pass{_because(outcome.detail)}")
-        elif outcome.blocking and outcome.status == "failed":
-            reasons.append(f"{outcome.name} failed{_because(outcome.detail)}")
-        elif outcome.blocking and outcome.status == "error" and outcome.variant != "quantized":
-            missing.append(f"{outcome.name}: error{_because(outcome.detail)}")
-    reasons.extend(f"not evaluated: {entry}" for entry in missing)
-    aside = [o for o in outcomes if not o.blocking and o.status in ("not_implemented", "skipped", "error")]
-    missing.extend(f"{o.name}, diagnostic: {o.status.replace('_', ' ')}{_because(o.detail)}" for o in aside)
-    warnings = [f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"]
+        told = f"{outcome.name}: {outcome.status.replace('_', ' ')}{_because(outcome.detail)}"
+        if outcome.status in ("not_implemented", "skipped", "error"):
+            (unmeasured if outcome.blocking else aside).append(told)
+        elif outcome.blocking and outcome.status != "passed" and not not_gated:
+            failed.append(f"{outcome.name} {_verb(outcome.status)}{_because(outcome.detail)}")
+    if not blocking:
+        failed.append("the niche has no blocking benchmark")
+    unevaluated = [f"not evaluated: {entry}" for entry in (*not_run, *unmeasured)]
+    reasons = [*([not_gated] if not_gated else []), *failed, *unevaluated]
     return NicheVerdict(
-        niche, "block" if reasons else "promote", tuple(reasons), tuple(missing), tuple(warnings)
+        niche=niche,
+        verdict="block" if reasons else "promote",
+        reasons=tuple(reasons),
+        not_evaluated=(*not_run, *unmeasured, *(f"{entry} (diagnostic)" for entry in aside)),
+        warnings=tuple(f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"),
+        must_fail=bool(failed or unmeasured) and not_gated is None,
     )
+
+
+def _verb(status: Status) -> str:
+    return "failed" if status == "failed" else "did not pass"
 
 
 def _because(detail: str) -> str:

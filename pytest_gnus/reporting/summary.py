@@ -84,11 +84,8 @@ class RunSummary:
 
     @property
     def must_not_pass(self) -> bool:
-        """Whether a session without failures still must not exit with 0.
+        """Whether a session without failures still must not exit with 0: see `NicheVerdict.must_fail`.
 
-        So it is where a blocking benchmark was selected and could not be measured, or a record was lost.
+        So it is too where a record or a verdict was lost.
         """
-        unmeasured = any(
-            row.outcome.blocking and row.outcome.status in ("not_implemented", "skipped") for row in self.rows
-        )
-        return bool(self.write_errors) or (unmeasured and self._not_gated is None)
+        return bool(self.write_errors) or any(verdict.must_fail for verdict in self.verdicts)

@@ -38,7 +38,7 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
     if summary.must_not_pass:
-        terminal.write_line("a blocking benchmark was not measured or not recorded: exit status 1", red=True)
+        terminal.write_line("what blocks is not told by a failed test alone: exit status 1", red=True)
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
 

@@ -75,7 +75,7 @@ def test_an_interval_is_recorded_as_a_list() -> None:
 
 def test_promote_where_every_blocking_benchmark_passed_on_quantized() -> None:
     found = verdict(outcome("a"), outcome("b"), outcome("a", variant="reference"))
-    assert found == NicheVerdict("toy", "promote", (), (), ())
+    assert found == NicheVerdict("toy", "promote", (), (), (), must_fail=False)
 
 
 @pytest.mark.parametrize("status", ["not_implemented", "skipped", "error"])
@@ -129,7 +129,7 @@ def test_a_diagnostic_benchmark_below_its_thresholds_is_a_warning() -> None:
 
 def test_a_diagnostic_benchmark_that_was_not_measured_is_said() -> None:
     found = verdict(outcome("a"), outcome("b"), outcome("mmlu", "skipped", detail="no data"))
-    assert found.not_evaluated == ("mmlu (quantized), diagnostic: skipped: no data",)
+    assert found.not_evaluated == ("mmlu (quantized): skipped: no data (diagnostic)",)
     assert found.warnings == ()
 
 
@@ -154,8 +154,8 @@ def test_every_reason_is_given_not_the_first() -> None:
     assert found.reasons == (
         "a (quantized) failed",
         "c (quantized) failed",
-        "not evaluated: b (quantized): error",
         "not evaluated: d (quantized): was not run",
+        "not evaluated: b (quantized): error",
     )
 
 
@@ -181,3 +181,23 @@ def test_whatever_happened_promote_means_that_all_blocking_benchmarks_passed(
         assert not any(o.blocking and o.status in ("failed", "error") for o in outcomes)
     else:
         assert found.reasons
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "blocking", "not_gated", "must_fail"),
+    [
+        ([outcome("a"), outcome("b")], "ab", None, False),
+        ([outcome("a")], "ab", None, False),  # a part was selected: what ran passed
+        ([outcome("a", variant="reference")], "ab", None, False),
+        ([outcome("a", "skipped"), outcome("b")], "ab", None, True),
+        ([outcome("a", "not_implemented")], "ab", None, True),
+        ([outcome("a", "failed"), outcome("b")], "ab", None, True),
+        ([outcome("a", "warned"), outcome("b")], "ab", None, True),
+        ([outcome("mmlu")], "", None, True),  # nothing blocks this niche: nothing was decided
+        ([outcome("a", "warned"), outcome("b", "warned")], "ab", "a limit", False),
+    ],
+)
+def test_a_session_must_fail_where_something_that_ran_blocks(
+    outcomes: list[ItemOutcome], blocking: str, not_gated: str | None, must_fail: bool
+) -> None:
+    assert niche_verdict("toy", blocking, outcomes, not_gated=not_gated).must_fail is must_fail

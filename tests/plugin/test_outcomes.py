@@ -159,6 +159,65 @@ def test_not_implemented_is_a_skip_with_a_record_and_does_not_pass_the_build(toy
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.mark.parametrize("mark", ["skip(reason='not today')", "xfail(reason='known')"])
+def test_a_mark_of_the_users_does_not_make_a_blocking_failure_pass(toy, mark):
+    toy.benchmark("colours", gates={"hard_floor": 0.99})
+    (toy.path / "benchmarks" / "conftest.py").write_text(
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        f"        item.add_marker(pytest.mark.{mark})\n"
+    )
+    result = toy.run("--niche=toy", "--gnus-variant=reference")
+    assert result.parseoutcomes().get("failed", 0) == 0
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert toy.verdict()["verdict"] == "block"
+    if "xfail" in mark:
+        assert toy.record("colours", "reference")["status"] == "failed"
+
+
+def test_a_niche_that_nothing_blocks_decides_nothing(toy):
+    toy.niche(blocking=[], diagnostic=["colours"])
+    result = toy.run("--niche=toy")
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["toy: BLOCK", "*the niche has no blocking benchmark*"])
+
+
+def test_a_direction_that_contradicts_lm_eval_is_an_error(toy):
+    toy.benchmark("colours", higher_is_better=False, gates={"hard_floor": 0.9})
+    result = toy.run("--niche=toy", "--gnus-variant=reference")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["EvaluationError: colours: higher_is_better is False *lm-eval says True*"])
+
+
+def test_a_perplexity_is_read_the_right_way_round(toy):
+    task = choice_task(
+        "colours",
+        output_type="loglikelihood_rolling",
+        doc_to_text="",
+        doc_to_target="{{ question }}",
+        doc_to_choice=None,
+        metric_list=[{"metric": "word_perplexity"}],
+    )
+    content = {"task": {k: v for k, v in task.items() if v is not None}, "metric": "word_perplexity"}
+    toy.benchmark("colours", **content, gates={"hard_floor": 1.0001})
+    toy.run("--niche=toy", "--gnus-variant=reference").assert_outcomes(failed=1)
+    record = toy.record("colours", "reference")
+    results = record["results"]["colours"]
+    assert results["higher_is_better"] is False
+    assert results["score"] > 1.0001
+    toy.benchmark("colours", **content, gates={"hard_floor": 1e9})
+    toy.run("--niche=toy", "--gnus-variant=reference").assert_outcomes(passed=1)
+
+
+def test_a_workspace_behind_a_link_is_collected(toy):
+    (toy.path / "elsewhere").symlink_to(toy.path / "benchmarks")
+    toy.run("elsewhere/colours.yaml", "--niche=toy", "-k", "reference").assert_outcomes(
+        passed=1, deselected=1
+    )
+
+
 def test_a_diagnostic_benchmark_that_is_not_implemented_blocks_nothing(toy):
     toy.benchmark("later", task=None, metric=None, status="not_implemented", reason="no sandbox yet")
     toy.niche(blocking=["colours"], diagnostic=["later"])
