@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import random
 import sys
 import warnings
@@ -42,6 +43,7 @@ def quiet_harness(seed: int) -> Iterator[None]:
     try:
         with (
             _silenced(),
+            _in_one_process(),
             _replaced(lm_eval.evaluator, "get_git_commit_hash", lambda: None),
             _replaced(lm_eval.evaluator, "add_env_info", lambda _results: None),
         ):
@@ -70,6 +72,21 @@ def _silenced() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _in_one_process() -> Iterator[None]:
+    """lm-eval forks a pool to resample; a process that holds a device and its threads must not be forked."""
+    name = "DISABLE_MULTIPROC"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 @contextlib.contextmanager

@@ -357,3 +357,13 @@ def test_the_digest_does_not_depend_on_the_folder(files: Mapping[str, Path], tmp
 def test_the_digest_changes_with_each_file_more(files: Mapping[str, Path]) -> None:
     values = {digest([]), digest([files["test"]]), digest([files["train"]]), digest(files.values())}
     assert len(values) == 4
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "benchmarks" / "marked"
+    folder.mkdir(parents=True)
+    (folder / "test.jsonl").write_bytes(b'\xef\xbb\xbf{"a": "x"}\r\n\r\n{"a": "y"}\r\n')
+    (folder / "dev.csv").write_bytes(b"\xef\xbb\xbfa\r\nx\r\ny\r\n")
+    data = LocalData(folder, folder.parent)
+    files = data.splits()
+    assert data.rows("test", files, "marked") == data.rows("dev", files, "marked") == [{"a": "x"}, {"a": "y"}]
