@@ -136,6 +136,7 @@ class _Reading:
             prompt_tokens=usage.prompt_tokens,
             generated_tokens=usage.generated_tokens,
             tokens_reused=usage.tokens_reused,
+            notes=tuple(usage.notes),
         )
 
     def _check_finite(self) -> None:

@@ -79,3 +79,4 @@ class Measurement:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     tokens_reused: int = 0
+    notes: tuple[str, ...] = ()

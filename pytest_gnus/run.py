@@ -54,6 +54,7 @@ class ItemState:
         found = list(self.model.warnings) if self.model else []
         if self.measurement is not None:
             found.extend(self.measurement.flags)
+            found.extend(self.measurement.notes)
             counts = self.measurement.counts
             if counts.truncated_prompts:
                 found.append(

@@ -1,23 +1,37 @@
 """Greedy or sampled continuations under an MLX model, with stop strings.
 
-mlx-lm's `BatchGenerator` does continuous batching; this module takes a request out of its batch at the token
-in which one of its stop strings completes.
+What prompts have in common is run once. mlx-lm's `BatchGenerator` does continuous batching from there; this
+module takes a request out of its batch at the token in which one of its stop strings completes.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.generate import BatchGenerator
+from mlx_lm.generate import BatchGenerator, generate_step
+from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
+
+from pytest_gnus.errors import EvaluationError
+from pytest_gnus.models.memory import TokenBudget, is_out_of_memory
+from pytest_gnus.models.path_cache import Paths, empty_paths, single_row_caches
+from pytest_gnus.models.prefix_tree import Node, TokenSequence, cut, prefix_tree
+from pytest_gnus.models.scoring import MINIMUM_SAVING, STRATEGIES, Advance, Strategy
+
+#: Caches behind what was run already, and the tokens still to be run.
+_State = tuple[list[Any], tuple[int, ...]]
 
 Finish = Literal["stop", "end", "length"]
 
+#: Outputs that grow at the same time.
 _COMPLETION_BATCH = 32
-_PREFILL_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,14 @@ class Generation:
     finish: Finish
 
 
+@dataclass(frozen=True)
+class Generations:
+    """One generation per request, in the order given, and how many prompt tokens were not run again."""
+
+    generations: tuple[Generation, ...]
+    reused: int
+
+
 @dataclass
 class _Stream:
     """One request while it runs."""
@@ -56,43 +78,189 @@ class _Stream:
     answer_start: int = 0
     finish: Finish | None = None
 
+    def restart(self) -> None:
+        """Forget what was made before memory ran out."""
+        self.tokens.clear()
+        self.answer_start = 0
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Per prompt the caches behind what was run already, and its other tokens; how many were spared."""
+
+    states: list[_State]
+    reused: int
+
 
 class Generator:
-    """Generates with one model; `tokenizer` is mlx-lm's wrapper."""
+    """Generates with one model; `tokenizer` is mlx-lm's wrapper.
 
-    def __init__(self, model: nn.Module, tokenizer: Any) -> None:
+    Args:
+        strategy: how much requests may share with this model; see `ScoringEngine`.
+        budget: how many tokens a pass may have.
+        kernels: a context in which forward passes are run.
+        warn: hears that memory ran out and batches became smaller.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        strategy: Callable[[], Strategy],
+        budget: TokenBudget,
+        kernels: Callable[[], AbstractContextManager[None]] = nullcontext,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._model = model
         self._tokenizer = tokenizer
+        self._strategy = strategy
+        self._budget = budget
+        self._kernels = kernels
+        self._warn = warn
+        self._rows = _COMPLETION_BATCH
+        self._in_batches: bool | None = None
         self._end_tokens = frozenset(tokenizer.eos_token_ids)
 
     def generate(
-        self, requests: Sequence[GenerationRequest], advance: Callable[[int], None] = lambda _: None
-    ) -> list[Generation]:
-        """One `Generation` per request, in the given order; `advance` hears how many are done."""
-        if not requests:
-            return []
+        self, requests: Sequence[GenerationRequest], advance: Advance = lambda _requests, _tokens: None
+    ) -> Generations:
+        """One `Generation` per request.
+
+        Raises:
+            EvaluationError: not even one request fits into memory.
+        """
+        streams = [_Stream(request) for request in requests]
+        with self._kernels():
+            reused = 0
+            while unfinished := [stream for stream in streams if stream.finish is None]:
+                try:
+                    reused = self._generate(unfinished, advance)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    self._shrink(error)
+        mx.clear_cache()
+        return Generations(tuple(self._result(stream) for stream in streams), reused)
+
+    def _shrink(self, error: BaseException) -> None:
+        mx.clear_cache()
+        if self._rows == 1:
+            raise EvaluationError(f"no memory to generate even one output at a time: {error}") from error
+        self._rows //= 2
+        self._budget.halve()
+        self._warn("memory ran out: fewer outputs were made at the same time from there on")
+
+    def _generate(self, streams: Sequence[_Stream], advance: Advance) -> int:
+        """Run streams to their ends; the number of prompt tokens that were not run again."""
+        for stream in streams:
+            stream.restart()
+        begun = self._begun([stream.request.prompt for stream in streams])
+        if self._batches():
+            self._run_together(streams, begun.states, advance)
+        else:
+            for stream, (caches, rest) in zip(streams, begun.states, strict=True):
+                self._run_alone(stream, caches, rest, advance)
+        return begun.reused
+
+    def _run_together(self, streams: Sequence[_Stream], states: Sequence[_State], advance: Advance) -> None:
+        longest = max(len(rest) for _, rest in states)
+        padded = self._strategy().padded == "all"
         engine = BatchGenerator(
             self._model,
             stop_tokens=[[token] for token in sorted(self._end_tokens)],
-            completion_batch_size=_COMPLETION_BATCH,
-            prefill_batch_size=_PREFILL_BATCH,
+            completion_batch_size=self._rows,
+            prefill_batch_size=max(1, min(self._rows, self._budget.tokens // longest)) if padded else 1,
+            prefill_step_size=self._budget.tokens,
         )
+        # Longest prompts first: batches of similar length, and memory peaks at the start.
+        order = sorted(range(len(streams)), key=lambda index: -len(states[index][1]))
         try:
-            # Longest prompts first: batches of similar length, and memory peaks at the start.
-            order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt))
-            streams = [_Stream(requests[i]) for i in order]
             uids = engine.insert(
-                [list(s.request.prompt) for s in streams],
-                [s.request.max_tokens for s in streams],
-                samplers=[_sampler(s.request) for s in streams],
+                [list(states[index][1]) for index in order],
+                [streams[index].request.max_tokens for index in order],
+                caches=[states[index][0] for index in order],
+                samplers=[_sampler(streams[index].request) for index in order],
             )
-            self._run(engine, dict(zip(uids, streams, strict=True)), advance)
+            self._run(engine, {uid: streams[i] for uid, i in zip(uids, order, strict=True)}, advance)
         finally:
             engine.close()
-        done = {index: self._result(stream) for index, stream in zip(order, streams, strict=True)}
-        return [done[index] for index in range(len(requests))]
 
-    def _run(self, engine: Any, running: dict[int, _Stream], advance: Callable[[int], None]) -> None:
+    def _batches(self) -> bool:
+        """Whether mlx-lm's batches give this model's own tokens, tried out where there is any doubt."""
+        if self._in_batches is None:
+            mergeable = all(hasattr(cache, "merge") for cache in make_prompt_cache(self._model))
+            first_choice = self._strategy() == STRATEGIES[0]
+            self._in_batches = mergeable and (first_choice or self._tried_out())
+        return self._in_batches
+
+    def _tried_out(self) -> bool:
+        """A ragged batch of two against each prompt alone."""
+        requests = [GenerationRequest((1, 2, 3, 4, 5), 3), GenerationRequest((5, 4), 3)]
+        batch, alone = ([_Stream(request) for request in requests] for _ in range(2))
+        states = [(make_prompt_cache(self._model), request.prompt) for request in requests]
+        try:
+            self._run_together(batch, states, lambda _requests, _tokens: None)
+        except (TypeError, ValueError, AttributeError, IndexError, KeyError):
+            return False
+        for stream in alone:
+            caches = make_prompt_cache(self._model)
+            self._run_alone(stream, caches, stream.request.prompt, lambda _requests, _tokens: None)
+        return [stream.tokens for stream in batch] == [stream.tokens for stream in alone]
+
+    def _begun(self, prompts: Sequence[tuple[int, ...]]) -> _Begun:
+        """Run what prompts share; for each the caches behind it and the tokens still to be run."""
+        states: dict[int, _State] = {}
+        strategy = self._strategy()
+        saving = MINIMUM_SAVING if strategy.shared else math.inf
+        tree = prefix_tree([TokenSequence(prompt, 0) for prompt in prompts], saving)
+        paths = empty_paths(self._model, copied=strategy.copied)
+        self._begin(tree.root, paths, prompts, states)
+        for index, prompt in enumerate(prompts):  # of one token: nothing stands before the last
+            states.setdefault(index, (make_prompt_cache(self._model), prompt))
+        run = sum(len(rest) for _, rest in states.values()) + sum(
+            len(node.tokens) for node in tree.root.walk() if node.children
+        )
+        return _Begun([states[index] for index in range(len(prompts))], sum(map(len, prompts)) - run)
+
+    def _begin(
+        self,
+        node: Node,
+        paths: Paths,
+        prompts: Sequence[tuple[int, ...]],
+        states: dict[int, _State],
+    ) -> None:
+        caches: list[Any] | None = None
+        for child in node.children:
+            if child.children and len(child.tokens) > self._budget.tokens:
+                cut(child, self._budget.tokens)
+            if child.ends and caches is None:
+                caches = single_row_caches(self._model, paths, 0)
+            for index in child.ends:
+                states[index] = (list(map(copy.copy, caches or [])), prompts[index][child.start :])
+            if child.children:
+                opened = paths.open([0], [len(child.tokens)])
+                self._model(mx.array([child.tokens]), cache=opened)
+                self._begin(child, paths.close(opened, [0], [len(child.tokens)]), prompts, states)
+
+    def _run_alone(self, stream: _Stream, caches: list[Any], rest: tuple[int, ...], advance: Advance) -> None:
+        """One request by itself, for caches that nobody can merge."""
+        request = stream.request
+        steps = generate_step(
+            mx.array(rest),
+            self._model,
+            max_tokens=request.max_tokens,
+            sampler=_sampler(request),
+            prompt_cache=caches,
+            prefill_step_size=self._budget.tokens,
+        )
+        for count, (token, _) in enumerate(steps, start=1):
+            self._take(stream, int(token), "length" if count == request.max_tokens else None)
+            if stream.finish is not None:
+                break
+        stream.finish = stream.finish or "length"
+        advance(1, len(stream.tokens))
+
+    def _run(self, engine: Any, running: dict[int, _Stream], advance: Advance) -> None:
         while running:
             responses = engine.next_generated()
             if not responses:
@@ -103,7 +271,7 @@ class Generator:
                 self._take(stream, response.token, response.finish_reason)
                 if stream.finish is not None:
                     del running[response.uid]
-                    advance(1)
+                    advance(1, len(stream.request.prompt) + len(stream.tokens))
                     if response.finish_reason is None:
                         stopped.append(response.uid)
             if stopped:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 
 from pytest_gnus.errors import EvaluationError
 from pytest_gnus.models.generation import GenerationRequest, Generator
-from pytest_gnus.models.scoring import ScoringEngine, TokenSequence
+from pytest_gnus.models.memory import TokenBudget, default_batch_tokens
+from pytest_gnus.models.prefix_tree import TokenSequence
+from pytest_gnus.models.scoring import Advance, ScoringEngine
 from pytest_gnus.models.usage import Usage
 
 _LENGTH_KEYS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "model_max_length")
@@ -37,15 +40,29 @@ class MLXLanguageModel(TemplateLM):
         model: an mlx-lm model.
         tokenizer: mlx-lm's tokenizer wrapper.
         config: the model's `config.json` as a mapping.
+        kernels: a context in which forward passes are run.
+        batch_tokens: tokens of one pass; by default what the free memory allows.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        config: dict[str, Any],
+        kernels: Callable[[], AbstractContextManager[None]] = nullcontext,
+        batch_tokens: int | None = None,
+    ) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self.usage = Usage()
         self.max_length = _context_length(config, tokenizer)
-        self._scoring = ScoringEngine(model, _vocabulary_size(config, tokenizer))
-        self._generator = Generator(model, tokenizer)
+        self.advance: Advance = lambda _requests, _tokens: None
+        budget = TokenBudget(batch_tokens or default_batch_tokens(config))
+        vocabulary_size = _vocabulary_size(config, tokenizer)
+        self._scoring = ScoringEngine(model, vocabulary_size, budget, kernels, self.usage.note)
+        self._generator = Generator(
+            model, tokenizer, lambda: self._scoring.strategy, budget, kernels, self.usage.note
+        )
 
     @property
     def eot_token_id(self) -> int:
@@ -103,10 +120,11 @@ class MLXLanguageModel(TemplateLM):
         self.usage.count_prompts(len(e.sequence.tokens) for e in encoded)
         self.usage.truncated_prompts += sum(not e.whole for e in encoded)
         scored = [index for index, e in enumerate(encoded) if e.sequence.scored]
-        scores = self._scoring.score([encoded[index].sequence for index in scored])
+        found = self._scoring.score([encoded[index].sequence for index in scored], self.advance)
+        self.usage.tokens_reused += found.reused
         # An empty continuation is certain: the empty product.
         results = [(0.0, True)] * len(encoded)
-        for index, score in zip(scored, scores, strict=True):
+        for index, score in zip(scored, found.scores, strict=True):
             results[index] = (score.logprob, score.is_greedy)
         return results
 
@@ -129,7 +147,9 @@ class MLXLanguageModel(TemplateLM):
         windows = [list(self._windows(request.args[0])) for request in requests]
         flat = [window for document in windows for window in document]
         self.usage.count_prompts(len(window.tokens) for window in flat)
-        scores = iter(self._scoring.score(flat))
+        found = self._scoring.score(flat, self.advance)
+        self.usage.tokens_reused += found.reused
+        scores = iter(found.scores)
         return [sum(next(scores).logprob for _ in document) for document in windows]
 
     def _windows(self, text: str) -> Iterator[TokenSequence]:
@@ -146,12 +166,13 @@ class MLXLanguageModel(TemplateLM):
         """Continuations up to the first stop string, the end of text, or the request's own limit."""
         prepared = [self._generation_request(*request.args) for request in requests]
         self.usage.count_prompts(len(request.prompt) for request in prepared)
-        generations = self._generator.generate(prepared)
-        for generation in generations:
+        found = self._generator.generate(prepared, self.advance)
+        self.usage.tokens_reused += found.reused
+        for generation in found.generations:
             self.usage.generated_tokens += generation.tokens
             self.usage.stopped_by_string += generation.finish == "stop"
             self.usage.stopped_by_limit += generation.finish == "length"
-        return [generation.text for generation in generations]
+        return [generation.text for generation in found.generations]
 
     def _generation_request(self, context: str, settings: dict[str, Any]) -> GenerationRequest:
         settings = normalize_gen_kwargs(settings, _DEFAULT_GENERATED_TOKENS)

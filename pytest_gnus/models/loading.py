@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +63,7 @@ def load_directory(spec: ModelSpec, directory: Path) -> LoadedModel:
     directories = {"model": directory} | ({"adapter": adapter} if adapter else {})
     return LoadedModel(
         spec=spec,
-        lm=MLXLanguageModel(model, tokenizer, weights.config | weights.overrides),
+        lm=MLXLanguageModel(model, tokenizer, weights.config | weights.overrides, _kernels(model, on_cpu)),
         dtype=_dtype(model),
         device=_device(on_cpu),
         blas=blas.name if on_cpu else None,
@@ -158,6 +162,15 @@ def _for_cpu(model: Any) -> Any:
     mx.eval(model.parameters())
     mx.clear_cache()
     return model
+
+
+def _kernels(model: Any, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
+    """What forward passes are run in: on a Linux CPU, NumPy where MLX's own kernels are slow."""
+    if not on_cpu or sys.platform != "linux":
+        return nullcontext
+    from pytest_gnus.models.cpu_kernels import numpy_kernels
+
+    return partial(numpy_kernels, model)
 
 
 def _dtype(model: Any) -> str:

@@ -1,37 +1,39 @@
 """Log-likelihoods of token sequences under an MLX model.
 
-The seam between lm-eval's requests and MLX: `score` gets token ids and gives sums of log-probabilities. How
-the forward passes are batched and shared is this module's own business.
+The seam between lm-eval's requests and MLX: `score` gets token ids and gives sums of log-probabilities. All
+sequences of a call form a prefix tree; every node of it is run once, in passes over nodes of similar length.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-#: Tokens of one forward pass, padding included.
-DEFAULT_BATCH_TOKENS = 8192
-#: Numbers of one block of logits (positions x vocabulary): 64 Mi of float32 are 256 MiB.
-_LOGITS_BLOCK = 64 * 1024 * 1024
+from pytest_gnus.errors import EvaluationError
+from pytest_gnus.models.batches import partition
+from pytest_gnus.models.memory import TokenBudget, is_out_of_memory
+from pytest_gnus.models.path_cache import Paths, empty_paths
+from pytest_gnus.models.prefix_tree import Node, TokenSequence, cut, prefix_tree
+from pytest_gnus.models.readout import Question, Readout
+from pytest_gnus.models.two_parts import separate
 
-_TRUNK_NAMES = ("model", "backbone", "transformer", "gpt_neox")
+#: A node that spares fewer tokens than this is not worth a pass of its own.
+MINIMUM_SAVING = 64
+#: A node this short is not cut any further when memory runs out.
+_SHORTEST_NODE = 16
 
+#: Rows of one pass.
+_MOST_ROWS = 256
 
-@dataclass(frozen=True)
-class TokenSequence:
-    """Token ids, of which the last `scored` are predicted, each from all that stands before it.
-
-    `tokens` holds at least one token more than `scored`: the first scored token needs something before it.
-    """
-
-    tokens: tuple[int, ...]
-    scored: int
+#: Hears how many sequences and how many tokens a pass has finished.
+Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -43,224 +45,298 @@ class Score:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One row of a forward pass, and the sequences (by index) that are read from it."""
+class Scores:
+    """One score per sequence, in the order given; the tokens that were run, and those that were spared."""
 
-    inputs: tuple[int, ...]
-    readers: tuple[int, ...]
+    scores: tuple[Score, ...]
+    computed: int
+    reused: int
 
 
-def _rows(sequences: Sequence[TokenSequence]) -> list[_Row]:
-    """The inputs that must be run: one that begins another is read from that other's row.
+@dataclass(frozen=True)
+class Strategy:
+    """How much work sequences may have in common.
 
-    So the choices of a question that are one token each cost a single row.
+    `shared`: each node of the tree is run once. `copied`: one row at a time goes on from a copy of its
+    parent's cache, whatever kind that is. `padded`: which nodes of different length may stand in one pass; a recurrent
+    state may be spoilt by the padding behind it, which harms nobody where nothing goes on from there.
     """
-    rows: list[_Row] = []
-    order = sorted(range(len(sequences)), key=lambda index: sequences[index].tokens[:-1], reverse=True)
-    for index in order:
-        inputs = sequences[index].tokens[:-1]
-        # In descending order, an input stands right behind those that it begins.
-        if rows and rows[-1].inputs[: len(inputs)] == inputs:
-            rows[-1] = _Row(rows[-1].inputs, (*rows[-1].readers, index))
-        else:
-            rows.append(_Row(inputs, (index,)))
-    return rows
+
+    shared: bool = True
+    copied: bool = False
+    padded: Literal["all", "leaves", "none"] = "all"
+
+
+#: From the fastest to what always holds; the first that gives the model's own log-probabilities is taken.
+STRATEGIES = (
+    Strategy(),
+    Strategy(padded="leaves"),
+    Strategy(copied=True, padded="none"),
+    Strategy(shared=False),
+    Strategy(shared=False, padded="none"),
+)
 
 
 class ScoringEngine:
     """Scores sequences with one model.
 
-    The output layer runs only at the positions that predict a scored token, where the architecture allows it.
-    That is found out once, by comparing both ways on a short input.
+    Args:
+        budget: how many tokens a pass may have.
+        minimum_saving: a node that spares fewer tokens than this gets no pass of its own.
+        kernels: a context in which forward passes are run.
+        warn: hears, once, that memory ran out and passes became smaller.
     """
 
-    def __init__(self, model: nn.Module, vocabulary_size: int, batch_tokens: int = DEFAULT_BATCH_TOKENS):
+    def __init__(
+        self,
+        model: nn.Module,
+        vocabulary_size: int,
+        budget: TokenBudget,
+        kernels: Callable[[], AbstractContextManager[None]] = nullcontext,
+        warn: Callable[[str], None] = lambda _: None,
+        minimum_saving: int = MINIMUM_SAVING,
+    ) -> None:
         self._model = model
-        self._batch_tokens = batch_tokens
-        self._parts = _separable(model, vocabulary_size)
-        self._head_positions = max(1, _LOGITS_BLOCK // vocabulary_size)
+        self._minimum_saving = minimum_saving
+        self._budget = budget
+        self._kernels = kernels
+        self._warn = warn
+        self._vocabulary_size = vocabulary_size
+        self._plan: tuple[Readout, Strategy] | None = None
+
+    @property
+    def readout(self) -> Readout:
+        return self._planned()[0]
+
+    @property
+    def strategy(self) -> Strategy:
+        return self._planned()[1]
 
     def score(
-        self, sequences: Sequence[TokenSequence], advance: Callable[[int], None] = lambda _: None
-    ) -> list[Score]:
-        """One `Score` per sequence, in the given order; `advance` hears how many are done."""
-        scores: dict[int, Score] = {}
-        for batch in self._batches(_rows(sequences)):
-            readers = [index for row in batch for index in row.readers]
-            scores.update(zip(readers, self._score_batch(batch, sequences), strict=True))
-            advance(len(readers))
-        return [scores[index] for index in range(len(sequences))]
+        self, sequences: Sequence[TokenSequence], advance: Advance = lambda _requests, _tokens: None
+    ) -> Scores:
+        """One `Score` per sequence.
 
-    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-        """Rows of similar length, the longest first, so that memory peaks at the start."""
-        batch: list[_Row] = []
-        for row in sorted(rows, key=lambda row: -len(row.inputs)):
-            width = len(batch[0].inputs) if batch else 0
-            if batch and width * (len(batch) + 1) > self._batch_tokens:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        Raises:
+            EvaluationError: not even the smallest pass fits into memory.
+        """
+        readout, strategy = self._planned()
+        with self._kernels():
+            return self._score(sequences, readout, strategy, advance)
 
-    def _score_batch(self, batch: Sequence[_Row], sequences: Sequence[TokenSequence]) -> list[Score]:
-        """Padding stands on the right: a causal model never sees it from the positions that count."""
-        width = max(len(row.inputs) for row in batch)
-        inputs = mx.array([[*row.inputs, *[0] * (width - len(row.inputs))] for row in batch])
-        rows, columns, targets = [], [], []
-        readers = [(place, sequences[index]) for place, row in enumerate(batch) for index in row.readers]
-        for place, sequence in readers:
-            length = len(sequence.tokens)
-            for position in range(length - sequence.scored, length):
-                # The distribution over the token at `position` stands at the position before it.
-                rows.append(place)
-                columns.append(position - 1)
-                targets.append(sequence.tokens[position])
-        logprobs, greedy = self._at_positions(inputs, rows, columns, targets)
+    def _score(
+        self, sequences: Sequence[TokenSequence], readout: Readout, strategy: Strategy, advance: Advance
+    ) -> Scores:
+        scores = self._walked(sequences, self._minimum_saving, readout, strategy, advance)
         mx.clear_cache()
-        return _summed([sequence for _, sequence in readers], logprobs, greedy)
+        return scores
 
-    def _at_positions(
-        self, inputs: mx.array, rows: list[int], columns: list[int], targets: list[int]
-    ) -> tuple[list[float], list[bool]]:
-        """Log-probability of each target at its (row, column), and whether it is the most likely token."""
-        if self._parts is None:
-            values = self._model(inputs)[mx.array(rows), mx.array(columns)]
-            return _gathered(values, mx.array(targets))
-        hidden = self._parts.hidden(inputs)[mx.array(rows), mx.array(columns)]
-        mx.eval(hidden)
-        logprobs: list[float] = []
-        greedy: list[bool] = []
-        for start in range(0, len(rows), self._head_positions):
-            stop = start + self._head_positions
-            values = self._parts.logits(hidden[start:stop])
-            block_logprobs, block_greedy = _gathered(values, mx.array(targets[start:stop]))
-            logprobs += block_logprobs
-            greedy += block_greedy
-        return logprobs, greedy
+    def _walked(
+        self,
+        sequences: Sequence[TokenSequence],
+        minimum_saving: int,
+        readout: Readout,
+        strategy: Strategy,
+        advance: Advance,
+    ) -> Scores:
+        tree = prefix_tree(sequences, minimum_saving if strategy.shared else math.inf)
+        collected = _Collected(sequences, advance)
+        start = empty_paths(self._model, copied=strategy.copied) if strategy.shared else None
+        _Walk(readout, strategy, self._budget, collected, self._warn).descend([tree.root], start)
+        return Scores(collected.scores(), tree.tokens, tree.reused)
 
+    def _planned(self) -> tuple[Readout, Strategy]:
+        """How this model is run, found out at the first call against plain forward passes."""
+        if self._plan is None:
+            with self._kernels():
+                parts = separate(self._model, self._vocabulary_size)
+                readout = Readout(self._model, parts, self._vocabulary_size)
+                sequences = _probes(self._vocabulary_size)
+                expected = [_plain_logprob(self._model, sequence) for sequence in sequences]
+                strategy = next(s for s in STRATEGIES if self._holds(s, readout, sequences, expected))
+            self._plan = (readout, strategy)
+        return self._plan
 
-def _gathered(logits: mx.array, targets: mx.array) -> tuple[list[float], list[bool]]:
-    """logits (positions, vocabulary), targets (positions,) -> log-probabilities and greedy flags."""
-    logits = logits.astype(mx.float32)
-    greedy = mx.argmax(logits, axis=-1) == targets
-    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-    if mx.default_device() == mx.Device(mx.cpu):
-        logprobs = (np.array(chosen, dtype=np.float64) - _log_sum_exp(np.array(logits, copy=False))).tolist()
-    else:
-        logprobs = (chosen - mx.logsumexp(logits, axis=-1)).tolist()
-    return cast("list[float]", logprobs), cast("list[bool]", greedy.tolist())
-
-
-def _log_sum_exp(logits: np.ndarray) -> np.ndarray:
-    """(positions, vocabulary) float32 -> (positions,) float64.
-
-    MLX's CPU kernel adds up in float32, one after the other: over a vocabulary of 50,000 that costs 2e-4 per
-    token. Its `exp` is five times slower than NumPy's besides.
-    """
-    highest = logits.max(axis=-1, keepdims=True)
-    total = np.exp(logits - highest).sum(axis=-1, dtype=np.float64)
-    return np.asarray(np.log(total) + highest[:, 0].astype(np.float64))
-
-
-def _summed(batch: Sequence[TokenSequence], logprobs: list[float], greedy: list[bool]) -> list[Score]:
-    scores = []
-    start = 0
-    for sequence in batch:
-        stop = start + sequence.scored
-        scores.append(Score(sum(logprobs[start:stop]), all(greedy[start:stop])))
-        start = stop
-    return scores
-
-
-class _InterruptedAtHead(BaseException):
-    """Carries the trunk's hidden states out of a model's `__call__` before its output layer runs."""
-
-    def __init__(self, hidden: mx.array) -> None:
-        super().__init__()
-        self.hidden = hidden
-
-
-class _TwoParts:
-    """Runs a model's trunk and its output layer apart, each as the model itself calls it.
-
-    The trunk's `__call__` is replaced for the time being: by one that stops the model once the hidden states
-    are there, or by one that hands given hidden states to what comes after. So whatever an architecture does
-    before or after its trunk (other arguments, tied weights, soft caps, scales) is done as it does it.
-    """
-
-    def __init__(self, model: nn.Module, trunk: nn.Module) -> None:
-        self._model = model
-        self._trunk = trunk
-
-    def hidden(self, inputs: mx.array) -> mx.array:
-        """inputs (batch, tokens) -> hidden states (batch, tokens, width)."""
-        trunk_class = type(self._trunk)
-
-        def interrupt(trunk: nn.Module, *arguments: Any, **keywords: Any) -> mx.array:
-            raise _InterruptedAtHead(trunk_class.__call__(trunk, *arguments, **keywords))
-
-        with self._called(interrupt):
-            try:
-                self._model(inputs)
-            except _InterruptedAtHead as interruption:
-                return interruption.hidden
-        raise TypeError(f"{type(self._model).__name__} does not call its {trunk_class.__name__}")
-
-    def logits(self, hidden: mx.array) -> mx.array:
-        """hidden (positions, width) -> logits (positions, vocabulary)."""
-
-        def hand_back(_trunk: nn.Module, *_arguments: Any, **_keywords: Any) -> mx.array:
-            return hidden[None]
-
-        with self._called(hand_back):
-            logits: mx.array = self._model(mx.zeros((1, hidden.shape[0]), dtype=mx.int32))
-        return logits[0]
-
-    @contextmanager
-    def _called(self, instead: Callable[..., mx.array]) -> Iterator[None]:
-        original = type(self._trunk)
-        self._trunk.__class__ = type(original.__name__, (original,), {"__call__": instead})
+    def _holds(
+        self, strategy: Strategy, readout: Readout, sequences: list[TokenSequence], expected: list[float]
+    ) -> bool:
+        if strategy == STRATEGIES[-1]:
+            return True
         try:
-            yield
-        finally:
-            self._trunk.__class__ = original
+            found = self._walked(sequences, 1, readout, strategy, lambda _requests, _tokens: None)
+        except Exception:  # noqa: BLE001 - an architecture refuses a cache or a mask in ways of its own
+            return False
+        logprobs = [score.logprob for score in found.scores]
+        tolerance = 2e-4 if _is_float32(self._model) else 0.25
+        return bool(np.allclose(logprobs, expected, rtol=0.0, atol=tolerance, equal_nan=True))
 
 
-def _separable(model: nn.Module, vocabulary_size: int) -> _TwoParts | None:
-    """A model in two parts, if running them apart gives the same logits."""
-    count = min(5, vocabulary_size)
-    probe = mx.array([[(7 * i + 1) % vocabulary_size for i in range(count)]])
-    whole = model(probe)
-    for trunk in _candidates(model):
-        parts = _TwoParts(model, trunk)
-        with _declined():
-            hidden = parts.hidden(probe)
-            if not isinstance(hidden, mx.array) or hidden.ndim != 3 or hidden.shape[:2] != (1, count):
-                continue
-            apart = parts.logits(hidden[0, 1:])
-            if apart.shape == whole[0, 1:].shape and _equal(apart, whole[0, 1:]):
-                return parts
-    return None
+class _Collected:
+    """Adds up what passes read, and tells when a sequence has all its tokens."""
+
+    def __init__(self, sequences: Sequence[TokenSequence], advance: Advance) -> None:
+        self._logprobs = [0.0] * len(sequences)
+        self._greedy = [True] * len(sequences)
+        self._missing = [sequence.scored for sequence in sequences]
+        self._advance = advance
+
+    def take(self, nodes: Sequence[Node], logprobs: np.ndarray, greedy: np.ndarray) -> None:
+        """The answers to all readings of some nodes, in their order."""
+        done = 0
+        readings = (reading for node in nodes for reading in node.readings)
+        for reading, logprob, is_greedy in zip(readings, logprobs.tolist(), greedy.tolist(), strict=True):
+            self._logprobs[reading.sequence] += logprob
+            self._greedy[reading.sequence] &= is_greedy
+            self._missing[reading.sequence] -= 1
+            done += self._missing[reading.sequence] == 0
+        self._advance(done, sum(len(node.tokens) for node in nodes))
+
+    def scores(self) -> tuple[Score, ...]:
+        return tuple(map(Score, self._logprobs, self._greedy))
 
 
-def _equal(one: mx.array, other: mx.array) -> bool:
-    tolerance = 1e-4 if one.dtype == mx.float32 else 2e-2
-    return bool(mx.allclose(one.astype(mx.float32), other.astype(mx.float32), tolerance, tolerance).item())
+@dataclass(frozen=True)
+class _Walk:
+    """Runs a prefix tree from the root down."""
+
+    readout: Readout
+    strategy: Strategy
+    budget: TokenBudget
+    collected: _Collected
+    warn: Callable[[str], None]
+
+    def descend(self, parents: Sequence[Node], paths: Paths | None) -> None:
+        """Run all below some nodes. `paths` is the state behind them, None where nothing is shared."""
+        children = [(row, child) for row, parent in enumerate(parents) for child in parent.children]
+        if paths is not None:
+            for _, child in children:
+                if len(child.tokens) > self.budget.tokens:
+                    cut(child, self.budget.tokens)
+        # What is gone on from keeps memory, so it does not stand together with what is not.
+        for inner in (True, False):
+            chosen = [entry for entry in children if bool(entry[1].children) is inner]
+            chosen.sort(key=lambda entry: -len(entry[1].tokens))
+            for batch in self._batches(chosen, paths, inner=inner):
+                self._run(batch, paths)
+
+    def _batches(
+        self, rows: list[tuple[int, Node]], paths: Paths | None, *, inner: bool
+    ) -> Iterator[list[tuple[int, Node]]]:
+        alone = paths is not None and paths.rows_alone
+        attended = self.budget.attended if paths is None or not paths.copies_paths else 4 * self.budget.tokens
+        longest_path = max((node.start for _, node in rows), default=0)
+        lengths = [len(node.tokens) for _, node in rows]
+
+        def fits(count: int, longest: int) -> bool:
+            return (
+                not alone
+                and count <= _MOST_ROWS
+                and count * longest <= self.budget.tokens
+                and count * (longest_path + longest) <= attended
+            )
+
+        start = 0
+        padded = self.strategy.padded == "all" or (self.strategy.padded == "leaves" and not inner)
+        for size in _sizes(lengths, fits, padded=padded):
+            yield rows[start : start + size]
+            start += size
+
+    def _run(self, batch: list[tuple[int, Node]], paths: Paths | None) -> None:
+        """Run one batch and all below it; in smaller pieces where memory runs out."""
+        nodes = [node for _, node in batch]
+        try:
+            deeper = self._pass(batch, paths)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._run_smaller(batch, paths, error)
+            return
+        if deeper is not None:
+            self.descend([node for node in nodes if node.children], deeper)
+
+    def _run_smaller(self, batch: list[tuple[int, Node]], paths: Paths | None, error: BaseException) -> None:
+        mx.clear_cache()
+        self.budget.halve()
+        self.warn("memory ran out: smaller passes were made from there on")
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            self._run(batch[:middle], paths)
+            self._run(batch[middle:], paths)
+            return
+        (_, node) = batch[0]
+        if paths is None or len(node.tokens) < 2 * _SHORTEST_NODE:
+            raise EvaluationError(
+                f"no memory for a pass of {len(node.tokens)} tokens behind {node.start} others: {error}"
+            ) from error
+        cut(node, len(node.tokens) // 2)
+        self._run(batch, paths)
+
+    def _pass(self, batch: list[tuple[int, Node]], paths: Paths | None) -> Paths | None:
+        """One forward pass; the state behind those nodes that have children.
+
+        Padding stands on the right: a causal model never sees it from the positions that count.
+        """
+        nodes = [node for _, node in batch]
+        lengths = [len(node.tokens) for node in nodes]
+        width = max(lengths)
+        inputs = mx.array([[*node.tokens, *[0] * (width - len(node.tokens))] for node in nodes])
+        caches: list[Any] | None = None
+        if paths is not None:
+            caches = paths.open([row for row, _ in batch], lengths)
+        questions = [
+            Question(row, reading.offset, reading.target)
+            for row, node in enumerate(nodes)
+            for reading in node.readings
+        ]
+        logprobs, greedy = self.readout.run(inputs, caches, questions)
+        kept = [row for row, node in enumerate(nodes) if node.children]
+        deeper = paths.close(caches, kept, lengths) if paths is not None and caches and kept else None
+        self.collected.take(nodes, logprobs, greedy)
+        return deeper
 
 
-@contextmanager
-def _declined() -> Iterator[None]:
-    """An architecture that cannot be run in two parts says so with one of these."""
-    try:
-        yield
-    except (TypeError, ValueError, AttributeError, IndexError, KeyError):
-        return
+def _sizes(lengths: Sequence[int], fits: Callable[[int, int], bool], *, padded: bool) -> list[int]:
+    if padded:
+        return partition(lengths, fits)
+    sizes: list[int] = []
+    for index, length in enumerate(lengths):
+        same = index > 0 and lengths[index - 1] == length
+        if same and fits(sizes[-1] + 1, length):
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+    return sizes
 
 
-def _candidates(model: nn.Module) -> Iterator[nn.Module]:
-    for owner in (model, getattr(model, "language_model", None)):
-        for name in _TRUNK_NAMES:
-            trunk = getattr(owner, name, None) if owner is not None else None
-            if isinstance(trunk, nn.Module):
-                yield trunk
+def _probes(vocabulary_size: int) -> list[TokenSequence]:
+    """A small tree, three levels deep, in which nodes of different length have nodes behind them."""
+    stem = [(7 * i + 3) % vocabulary_size for i in range(5)]
+
+    def tokens(*numbers: int) -> tuple[int, ...]:
+        return tuple((11 * number + 5) % vocabulary_size for number in numbers)
+
+    branches = [tokens(1, 2, 3), tokens(4), tokens(5, 6)]
+    return [
+        TokenSequence((*stem, *branch, *leaf), len(leaf))
+        for branch in branches
+        for leaf in (tokens(8, 12), tokens(9, 10, 11))
+    ]
+
+
+def _plain_logprob(model: nn.Module, sequence: TokenSequence) -> float:
+    logits = np.array(model(mx.array([sequence.tokens]))[0].astype(mx.float32), dtype=np.float64)
+    total = 0.0
+    for position in range(len(sequence.tokens) - sequence.scored, len(sequence.tokens)):
+        row = logits[position - 1]
+        total += float(row[sequence.tokens[position]] - row.max() - np.log(np.exp(row - row.max()).sum()))
+    return total
+
+
+def _is_float32(model: nn.Module) -> bool:
+    from mlx.utils import tree_flatten
+
+    return all(
+        value.dtype == mx.float32
+        for _, value in tree_flatten(model.parameters())
+        if mx.issubdtype(value.dtype, mx.floating)
+    )

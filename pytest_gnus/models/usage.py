@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -17,12 +17,18 @@ class Usage:
     truncated_prompts: int = 0
     stopped_by_string: int = 0
     stopped_by_limit: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def count_prompts(self, lengths: Iterable[int]) -> None:
         for length in lengths:
             self.requests += 1
             self.prompt_tokens += length
 
+    def note(self, text: str) -> None:
+        """Something that a person should know, said once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def reset(self) -> None:
-        for field in fields(self):
-            setattr(self, field.name, 0)
+        for name, value in vars(Usage()).items():
+            setattr(self, name, value)

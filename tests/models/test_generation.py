@@ -40,7 +40,7 @@ def test_text_equals_one_at_a_time_greedy_decoding(embedded: Any) -> None:
     requests = [
         GenerationRequest(tuple(tokenizer.encode(prompt)), 12 + 3 * i) for i, prompt in enumerate(PROMPTS)
     ]
-    results = generator.generate(requests)
+    results = generator.generate(requests).generations
     for prompt, request, result in zip(PROMPTS, requests, results, strict=True):
         expected = greedy(model, tokenizer, prompt, request.max_tokens)
         assert result.text == tokenizer.decode(expected, skip_special_tokens=True)
@@ -56,7 +56,9 @@ def test_a_request_stops_at_the_token_in_which_its_stop_string_completes(embedde
     stop = text[11:16]  # begins and ends anywhere, across the borders of tokens
     needed = next(n for n in range(1, 31) if stop in tokenizer.decode(tokens[:n]))
     assert needed < 30
-    (result,) = generator.generate([GenerationRequest(tuple(tokenizer.encode(prompt)), 30, (stop,))])
+    (result,) = generator.generate(
+        [GenerationRequest(tuple(tokenizer.encode(prompt)), 30, (stop,))]
+    ).generations
     assert result.finish == "stop"
     assert result.tokens == needed
     assert result.text == text[: text.index(stop)]
@@ -68,7 +70,7 @@ def test_stopping_one_request_leaves_the_others_alone(embedded: Any) -> None:
         GenerationRequest(tuple(tokenizer.encode(prompt)), 15, ("e",) if index % 2 else ())
         for index, prompt in enumerate(PROMPTS)
     ]
-    results = generator.generate(requests)
+    results = generator.generate(requests).generations
     for index, (prompt, result) in enumerate(zip(PROMPTS, results, strict=True)):
         whole = tokenizer.decode(greedy(model, tokenizer, prompt, 15), skip_special_tokens=True)
         assert result.text == (whole.split("e")[0] if index % 2 else whole)
@@ -124,9 +126,9 @@ def test_sampling_is_seeded_by_mlx_and_differs_from_greedy(embedded: Any) -> Non
     prompt = tuple(tokenizer.encode(PROMPTS[0]))
     hot = GenerationRequest(prompt, 20, temperature=5.0)
     mx.random.seed(1)
-    first = generator.generate([hot, GenerationRequest(prompt, 20)])
+    first = generator.generate([hot, GenerationRequest(prompt, 20)]).generations
     mx.random.seed(1)
-    second = generator.generate([hot, GenerationRequest(prompt, 20)])
+    second = generator.generate([hot, GenerationRequest(prompt, 20)]).generations
     assert first == second
     assert first[0].text != first[1].text
 

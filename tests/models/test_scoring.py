@@ -11,7 +11,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from pytest_gnus.models.scoring import ScoringEngine, TokenSequence, _gathered
+from pytest_gnus.models.memory import TokenBudget
+from pytest_gnus.models.prefix_tree import TokenSequence
+from pytest_gnus.models.readout import gathered
+from pytest_gnus.models.scoring import Score, ScoringEngine
 
 VOCABULARY = 97
 COMMON = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "vocab_size": VOCABULARY}
@@ -102,13 +105,17 @@ def random_sequences(count: int, seed: int, longest: int = 40) -> list[TokenSequ
     return sequences[:count]
 
 
+def scored(model: Any, sequences: Sequence[TokenSequence], batch_tokens: int = 4096) -> tuple[Score, ...]:
+    return ScoringEngine(model, VOCABULARY, TokenBudget(batch_tokens)).score(sequences).scores
+
+
 def assert_equal_to_naive(model: Any, sequences: Sequence[TokenSequence], batch_tokens: int) -> None:
-    scores = ScoringEngine(model, VOCABULARY, batch_tokens).score(sequences)
+    scores = scored(model, sequences, batch_tokens)
     assert len(scores) == len(sequences)
-    for sequence, score in zip(sequences, scores, strict=True):
+    for sequence, found in zip(sequences, scores, strict=True):
         logprob, greedy = naive(model, sequence)
-        assert score.logprob == pytest.approx(logprob, abs=1e-4)
-        assert score.is_greedy == greedy
+        assert found.logprob == pytest.approx(logprob, abs=1e-4)
+        assert found.is_greedy == greedy
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -119,7 +126,7 @@ def test_scores_equal_a_naive_forward_pass(name: str, count: int, batch_tokens: 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_output_layer_is_found_in_every_architecture(name: str) -> None:
-    assert ScoringEngine(build(name), VOCABULARY)._parts is not None
+    assert ScoringEngine(build(name), VOCABULARY, TokenBudget(64)).readout.parts is not None
 
 
 def test_an_architecture_that_cannot_be_taken_apart_is_scored_over_all_positions() -> None:
@@ -132,11 +139,11 @@ def test_an_architecture_that_cannot_be_taken_apart_is_scored_over_all_positions
             return super().__call__(inputs, cache) + inputs.sum() * 1e-2
 
     model.__class__ = Opaque
-    engine = ScoringEngine(model, VOCABULARY)
-    assert engine._parts is None
+    engine = ScoringEngine(model, VOCABULARY, TokenBudget(64))
+    assert engine.readout.parts is None
     sequence = TokenSequence((3, 1, 4, 1, 5), 2)
-    (score,) = engine.score([sequence])
-    assert score.logprob == pytest.approx(naive(model, sequence)[0], abs=1e-4)
+    (found,) = engine.score([sequence]).scores
+    assert found.logprob == pytest.approx(naive(model, sequence)[0], abs=1e-4)
 
 
 def test_a_greedy_continuation_is_said_to_be_one() -> None:
@@ -145,8 +152,7 @@ def test_a_greedy_continuation_is_said_to_be_one() -> None:
     for _ in range(3):
         tokens.append(int(mx.argmax(model(mx.array([tokens]))[0, -1]).item()))
     greedy, other = TokenSequence(tuple(tokens), 3), TokenSequence((*tokens[:-1], (tokens[-1] + 1) % 97), 3)
-    scores = ScoringEngine(model, VOCABULARY).score([other, greedy])
-    assert [score.is_greedy for score in scores] == [False, True]
+    assert [found.is_greedy for found in scored(model, [other, greedy])] == [False, True]
 
 
 def test_the_first_token_may_be_scored_from_one_before_it() -> None:
@@ -158,8 +164,8 @@ def test_the_first_token_may_be_scored_from_one_before_it() -> None:
 def test_scores_do_not_depend_on_the_batch() -> None:
     model = build("llama")
     sequences = random_sequences(30, seed=3)
-    small = ScoringEngine(model, VOCABULARY, 45).score(sequences)
-    large = ScoringEngine(model, VOCABULARY, 10_000).score(sequences)
+    small = scored(model, sequences, 45)
+    large = scored(model, sequences, 10_000)
     assert [s.logprob for s in small] == pytest.approx([s.logprob for s in large], abs=1e-4)
 
 
@@ -167,15 +173,19 @@ def test_the_model_is_whole_again_after_scoring() -> None:
     model = build("llama")
     trunk_class = type(model.model)
     before = model(mx.array([[1, 2, 3]]))
-    ScoringEngine(model, VOCABULARY).score(random_sequences(3, seed=1))
+    scored(model, random_sequences(3, seed=1))
     assert type(model.model) is trunk_class
     assert mx.array_equal(model(mx.array([[1, 2, 3]])), before).item()
 
 
 def test_progress_counts_every_sequence() -> None:
-    done: list[int] = []
-    ScoringEngine(build("llama"), VOCABULARY, 50).score(random_sequences(9, seed=2), done.append)
-    assert sum(done) == 9
+    done: list[tuple[int, int]] = []
+    engine = ScoringEngine(build("llama"), VOCABULARY, TokenBudget(50))
+    scores = engine.score(
+        random_sequences(9, seed=2), lambda requests, tokens: done.append((requests, tokens))
+    )
+    assert sum(requests for requests, _ in done) == 9
+    assert sum(tokens for _, tokens in done) == scores.computed
     assert len(done) > 1
 
 
@@ -185,6 +195,6 @@ def test_a_large_vocabulary_costs_no_precision() -> None:
     logits[:, 5] = 25.0
     exact = logits.astype(np.float64)
     expected = exact[[0, 1], [5, 700]] - np.log(np.exp(exact).sum(axis=-1))
-    logprobs, greedy = _gathered(mx.array(logits), mx.array([5, 700]))
-    assert logprobs == pytest.approx(expected.tolist(), abs=1e-5)
-    assert greedy == [True, False]
+    logprobs, greedy = gathered(mx.array(logits), np.array([0, 1]), np.array([5, 700]))
+    assert logprobs.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert greedy.tolist() == [True, False]
