@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MODES = ("canonical", "diagnostic")
 SOURCES = ("huggingface", "local")
+DTYPES = ("float32", "bfloat16", "float16", "stored")
 VARIANTS = ("quantized", "reference", "baseline", "all")
 
 
@@ -31,10 +32,19 @@ def add_options(parser: pytest.Parser) -> None:
         ("mode", "NAME", "canonical: frozen settings, gated (default); diagnostic: overridden, never gated"),
         ("source", "NAME", "Where documents come from: huggingface or local (data/benchmarks/)"),
         ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
+        ("dtype", "NAME", f"Compute in {', '.join(DTYPES)} (default: float32 on a CPU, else as stored)"),
         ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
     ):
         group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
         parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")
+    group.addoption(
+        "--gnus-batch-tokens",
+        metavar="N",
+        dest="gnus_batch_tokens",
+        default=None,
+        help="Tokens of one forward pass, padding included (default: what the free memory allows)",
+    )
+    parser.addini("gnus_batch_tokens", "As --gnus-batch-tokens", type="int", default=0)
     group.addoption(
         "--gnus-limit",
         metavar="N",

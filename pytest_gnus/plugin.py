@@ -38,7 +38,7 @@ class BenchmarkPlugin:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         return self._session.header()
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> BenchmarkFile | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from pytest_gnus.collection import (
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import RUN_KEY
 from pytest_gnus.gates.verdict import ItemOutcome, Status
+from pytest_gnus.models import registry
+from pytest_gnus.models.compute import ComputeOptions
+from pytest_gnus.models.cpu import expected_blas, missing_blas
+from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.plan import Planner
 from pytest_gnus.recording import package_versions
 from pytest_gnus.records.store import RecordStore
@@ -45,7 +50,8 @@ class Session:
         self._is_worker = hasattr(config, "workerinput")
         store = RecordStore(settings.artifacts)
         run_id = getattr(config, "workerinput", {}).get("gnus_run_id") or new_run_id()
-        self.run = Run(store, run_id)
+        compute = ComputeOptions(settings.dtype, settings.batch_tokens)
+        self.run = Run(store, run_id, ModelPool(partial(registry.load, options=compute)))
         self.summary = RunSummary(
             store, run_id, [workspace.niches[name] for name in settings.niches], settings
         )
@@ -97,21 +103,25 @@ class Session:
     def _planner(config: pytest.Config, workspace: Workspace, settings: Settings) -> Planner:
         return Planner(workspace, settings, config.invocation_params.dir)
 
-    def header(self) -> str:
+    def header(self) -> list[str]:
         settings = self._settings
+        device = _expected_device()
         source = self._plan[0].request.source if self._plan else settings.source
         parts = [
             f"niche={','.join(settings.niches)}",
             f"mode={settings.mode}",
             f"source={source}",
-            f"device={_expected_device()}",
+            f"device={device}",
+            *([f"blas={expected_blas().name}"] if device == "cpu" else []),
+            f"dtype={settings.dtype or ('float32' if device == 'cpu' else 'stored')}",
             *([f"limit={settings.limit}"] if settings.limit else []),
             *(
                 f"{name} {version}"
                 for name, version in package_versions(("lm_eval", "mlx", "mlx-lm")).items()
             ),
         ]
-        return f"gnus: {', '.join(parts)}"
+        missing = missing_blas() if device == "cpu" else None
+        return [f"gnus: {', '.join(parts)}", *([f"gnus: {missing}"] if missing else [])]
 
     def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
         planned = self._by_file.get(path.resolve()) if path.suffix in (".yaml", ".yml") else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pytest_gnus.errors import Problem, did_you_mean, listed
-from pytest_gnus.options import MODES, SOURCES, VARIANTS
+from pytest_gnus.options import DTYPES, MODES, SOURCES, VARIANTS
 
 if TYPE_CHECKING:
     import pytest
@@ -33,6 +33,8 @@ class Settings:
     force_download: bool = False
     model: str | None = None
     limit: int | None = None
+    dtype: str | None = None
+    batch_tokens: int | None = None
     artifacts: Path = field(default_factory=lambda: Path("artifacts"))
 
     @property
@@ -59,7 +61,9 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
     mode = reader.choice("mode", MODES) or "canonical"
     source = reader.source()
     model = reader.model()
-    limit = reader.limit()
+    limit = reader.count("limit")
+    dtype = reader.choice("dtype", DTYPES)
+    batch_tokens = reader.count("batch_tokens")
     artifacts = reader.text("artifacts")
     settings = Settings(
         niches=niches,
@@ -69,6 +73,8 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
         force_download=bool(reader.value("force_download")),
         model=model,
         limit=limit,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
         artifacts=reader.directory(artifacts) if artifacts else root / "artifacts",
     )
     return settings, reader.problems
@@ -139,9 +145,9 @@ class _OptionReader:
             return None
         return text
 
-    def limit(self) -> int | None:
-        value = self.value("limit")
-        if self._config.getoption("gnus_limit") is None and not value:
+    def count(self, name: str) -> int | None:
+        value = self.value(name)
+        if self._config.getoption(f"gnus_{name}") is None and not value:
             return None
         try:
             number = int(value)
@@ -149,5 +155,5 @@ class _OptionReader:
             number = 0
         if number >= 1:
             return number
-        self.problems.append(Problem(self._where("limit"), "", repr(value), "a whole number from 1 up"))
+        self.problems.append(Problem(self._where(name), "", repr(value), "a whole number from 1 up"))
         return None

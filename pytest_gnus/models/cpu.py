@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,11 +50,31 @@ def load_fast_blas() -> Blas:
     return REFERENCE_BLAS
 
 
+def expected_blas() -> Blas:
+    """What `load_fast_blas` will most likely find, without loading anything."""
+    if sys.platform != "linux":
+        return SYSTEM_BLAS
+    return next(_candidates(), REFERENCE_BLAS)
+
+
+def missing_blas() -> str | None:
+    """A sentence for a machine whose CPU would run MLX with its reference BLAS; None where all is well."""
+    if expected_blas() != REFERENCE_BLAS:
+        return None
+    how = (
+        "pip install 'pytest-gnus[cpu]'"
+        if platform.machine() == "x86_64"
+        else "install OpenBLAS (Debian: apt install libopenblas0-pthread)"
+    )
+    return f"no fast BLAS for MLX on this CPU: {how} makes matrix products some 10 to 50 times faster"
+
+
 def _candidates() -> Iterator[Blas]:
-    """MKL from the `mkl` wheel or the system, then OpenBLAS (the only one on aarch64)."""
+    """MKL from the `mkl` wheel, OpenBLAS from the environment, then either from the system."""
     for directory in dict.fromkeys((Path(sys.prefix) / "lib", Path(sys.base_prefix) / "lib")):
-        for path in sorted(directory.glob("libmkl_rt.so*")):
-            yield Blas("mkl", str(path))
+        for name, pattern in (("mkl", "libmkl_rt.so*"), ("openblas", "libopenblas*.so*")):
+            for path in sorted(directory.glob(pattern)):
+                yield Blas(name, str(path))
     for name, library in (("mkl", "mkl_rt"), ("openblas", "openblas")):
         found = ctypes.util.find_library(library)
         if found:

@@ -190,7 +190,8 @@ class Generator:
         if self._in_batches is None:
             mergeable = all(hasattr(cache, "merge") for cache in make_prompt_cache(self._model))
             first_choice = self._strategy() == STRATEGIES[0]
-            self._in_batches = mergeable and (first_choice or self._tried_out())
+            last_resort = self._strategy() == STRATEGIES[-1]
+            self._in_batches = mergeable and not last_resort and (first_choice or self._tried_out())
         return self._in_batches
 
     def _tried_out(self) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytest_gnus.errors import ModelError
+from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
+from pytest_gnus.models.config_repair import Weights, repaired_config
 from pytest_gnus.models.cpu import load_fast_blas
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec, is_hub_id
@@ -28,21 +31,23 @@ class _Weights:
 
     directory: Path
     config: dict[str, Any]
-    overrides: dict[str, Any]
-    warnings: tuple[str, ...]
+    overrides: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
-def load(spec: ModelSpec) -> LoadedModel:
+def load(spec: ModelSpec, options: ComputeOptions = DEFAULT_OPTIONS) -> LoadedModel:
     """Load `mlx:NAME`, NAME being a directory or a hub id.
 
     Raises:
         ModelError: no such directory or hub repository, a file missing or broken, an unknown architecture.
     """
     directory = spec.directory or _from_hub(spec.name)
-    return load_directory(spec, directory)
+    return load_directory(spec, directory, options)
 
 
-def load_directory(spec: ModelSpec, directory: Path) -> LoadedModel:
+def load_directory(
+    spec: ModelSpec, directory: Path, options: ComputeOptions = DEFAULT_OPTIONS
+) -> LoadedModel:
     """Load the model in a directory under a spec's name and with the spec's adapter."""
     weights = _inspected(directory)
     adapter = _adapter(spec)
@@ -50,20 +55,26 @@ def load_directory(spec: ModelSpec, directory: Path) -> LoadedModel:
     import mlx.core as mx
 
     try:
+        weights = _repaired(weights)
         model, tokenizer = _load(weights, adapter)
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(f"cannot load {spec}: {type(error).__name__}: {error}") from error
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    if on_cpu:
-        model = _for_cpu(model)
+    model = _in_format(model, options.dtype or ("float32" if on_cpu else "stored"), on_cpu)
     from pytest_gnus.models.language_model import MLXLanguageModel
 
     directories = {"model": directory} | ({"adapter": adapter} if adapter else {})
     return LoadedModel(
         spec=spec,
-        lm=MLXLanguageModel(model, tokenizer, weights.config | weights.overrides, _kernels(model, on_cpu)),
+        lm=MLXLanguageModel(
+            model,
+            tokenizer,
+            weights.config | weights.overrides,
+            _kernels(model, on_cpu),
+            options.batch_tokens,
+        ),
         dtype=_dtype(model),
         device=_device(on_cpu),
         blas=blas.name if on_cpu else None,
@@ -103,22 +114,42 @@ def _inspected(directory: Path) -> _Weights:
         raise ModelError(f"{path} holds no JSON object")
     if not any(directory.glob("model*.safetensors")) and not (directory / INITIALIZATION_FILE).is_file():
         raise ModelError(f"{directory} holds no weights: no file model*.safetensors")
-    overrides, warnings = repaired_config(config)
-    return _Weights(directory, config, overrides, warnings)
+    return _Weights(directory, config)
 
 
-def repaired_config(config: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Settings that mlx-lm would silently ignore, at the place where it reads them.
+def _repaired(weights: _Weights) -> _Weights:
+    """The configuration as mlx-lm must be given it."""
+    from mlx_lm.utils import load_model
 
-    transformers 5 writes `rope_parameters: {rope_theta: …}`; mlx-lm's older architectures read `rope_theta`
-    at the top level only, and take 10000 where it is missing.
-    """
-    nested = config.get("rope_parameters")
-    if not isinstance(nested, dict) or "rope_theta" in config or "rope_theta" not in nested:
-        return {}, ()
-    theta = nested["rope_theta"]
-    warning = f"config.json has rope_theta only inside rope_parameters; {theta} was used"
-    return {"rope_theta": theta}, (warning,)
+    classes = inspect.signature(load_model).parameters["get_model_classes"].default
+    config = weights.config
+    if config.get("model_file") is not None:
+        return weights  # mlx-lm refuses it: code beside the weights
+    _, arguments_class = classes(config)
+    arguments = {
+        name: None if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(arguments_class).parameters.items()
+    }
+    overrides, warnings = repaired_config(config, arguments, _heads(weights.directory, config))
+    return replace(weights, overrides=overrides, warnings=warnings)
+
+
+def _heads(directory: Path, config: dict[str, Any]) -> Weights:
+    """Whether the weight files hold an output head, and one that differs from the embeddings."""
+    import mlx.core as mx
+
+    tensors: dict[str, Any] = {}
+    for path in directory.glob("model*.safetensors"):
+        stored: Any = mx.load(str(path))  # lazily: nothing is read yet
+        for name, tensor in stored.items():
+            tail = ".".join(name.split(".")[-2:])
+            if tail in ("lm_head.weight", "embed_tokens.weight"):
+                tensors[tail] = tensor
+    head, embedding = tensors.get("lm_head.weight"), tensors.get("embed_tokens.weight")
+    same = None
+    if head is not None and embedding is not None and config.get("tie_word_embeddings") is True:
+        same = head.shape == embedding.shape and bool(mx.array_equal(head, embedding).item())
+    return Weights(has_head=head is not None if tensors else None, head_is_embedding=same)
 
 
 def _initialization_seed(directory: Path) -> int | None:
@@ -152,13 +183,19 @@ def _adapter(spec: ModelSpec) -> Path | None:
     return directory
 
 
-def _for_cpu(model: Any) -> Any:
-    """float32 and unquantized: MLX's CPU kernels for anything else are some 50 times slower."""
+def _in_format(model: Any, dtype: str, on_cpu: bool) -> Any:
+    """The model's numbers in a format; on a CPU unquantized too, unless the format is "stored".
+
+    MLX's CPU kernels for anything but float32 are some 50 times slower, those for quantized layers more.
+    """
     import mlx.core as mx
     from mlx_lm.utils import dequantize_model
 
-    model = dequantize_model(model)
-    model.set_dtype(mx.float32)
+    if dtype == "stored":
+        return model
+    if on_cpu:
+        model = dequantize_model(model)
+    model.set_dtype(getattr(mx, dtype))
     mx.eval(model.parameters())
     mx.clear_cache()
     return model

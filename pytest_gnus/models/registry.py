@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_gnus.errors import ModelError, did_you_mean, listed
+from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec
 
@@ -19,24 +20,24 @@ _EMBEDDED = {
 _SENTINELS = ("random", "constant")
 
 
-def load(spec: ModelSpec) -> LoadedModel:
+def load(spec: ModelSpec, options: ComputeOptions = DEFAULT_OPTIONS) -> LoadedModel:
     """Load a model.
 
     Raises:
         ModelError: saying which model and why.
     """
     started = time.perf_counter()
-    model = _PROVIDERS[spec.provider](spec)
+    model = _PROVIDERS[spec.provider](spec, options)
     return replace(model, load_seconds=time.perf_counter() - started)
 
 
-def _load_mlx(spec: ModelSpec) -> LoadedModel:
+def _load_mlx(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
     from pytest_gnus.models import loading
 
-    return loading.load(spec)
+    return loading.load(spec, options)
 
 
-def _load_demo(spec: ModelSpec) -> LoadedModel:
+def _load_demo(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
     if spec.name in _SENTINELS:
         from pytest_gnus.models.demo_models import SENTINELS
 
@@ -52,8 +53,11 @@ def _load_demo(spec: ModelSpec) -> LoadedModel:
     from pytest_gnus.demo import model_directory
     from pytest_gnus.models import loading
 
-    model = loading.load_directory(spec, model_directory(_EMBEDDED[spec.name]))
+    model = loading.load_directory(spec, model_directory(_EMBEDDED[spec.name]), options)
     return replace(model, version="embedded demonstration", demonstration=True)
 
 
-_PROVIDERS: dict[str, Callable[[ModelSpec], LoadedModel]] = {"mlx": _load_mlx, "demo": _load_demo}
+_PROVIDERS: dict[str, Callable[[ModelSpec, ComputeOptions], LoadedModel]] = {
+    "mlx": _load_mlx,
+    "demo": _load_demo,
+}

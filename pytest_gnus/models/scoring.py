@@ -58,8 +58,8 @@ class Strategy:
     """How much work sequences may have in common.
 
     `shared`: each node of the tree is run once. `copied`: one row at a time goes on from a copy of its
-    parent's cache, whatever kind that is. `padded`: which nodes of different length may stand in one pass; a recurrent
-    state may be spoilt by the padding behind it, which harms nobody where nothing goes on from there.
+    parent's cache, whatever kind that is. `padded`: which nodes of different length may stand in one pass; a
+    recurrent state may be spoilt by the padding behind it, which harms nobody where nothing goes on.
     """
 
     shared: bool = True
@@ -153,7 +153,9 @@ class ScoringEngine:
                 readout = Readout(self._model, parts, self._vocabulary_size)
                 sequences = _probes(self._vocabulary_size)
                 expected = [_plain_logprob(self._model, sequence) for sequence in sequences]
-                strategy = next(s for s in STRATEGIES if self._holds(s, readout, sequences, expected))
+                # A rotary embedding that depends on the length of the whole is right for whole rows alone.
+                candidates = STRATEGIES[-1:] if _depends_on_length(self._model) else STRATEGIES
+                strategy = next(s for s in candidates if self._holds(s, readout, sequences, expected))
             self._plan = (readout, strategy)
         return self._plan
 
@@ -330,6 +332,10 @@ def _plain_logprob(model: nn.Module, sequence: TokenSequence) -> float:
         row = logits[position - 1]
         total += float(row[sequence.tokens[position]] - row.max() - np.log(np.exp(row - row.max()).sum()))
     return total
+
+
+def _depends_on_length(model: nn.Module) -> bool:
+    return any("DynamicNTK" in type(part).__name__ for part in model.modules())
 
 
 def _is_float32(model: nn.Module) -> bool:

@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 
 from pytest_gnus.demo import model_directory
 from pytest_gnus.errors import ModelError
-from pytest_gnus.models.loading import load, repaired_config
+from pytest_gnus.models.loading import load
 from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.registry import load as load_any
 from pytest_gnus.models.spec import ModelSpec, parse
@@ -183,7 +183,6 @@ def test_rope_theta_is_found_where_transformers_5_puts_it(
     assert abs(logprob(nested) - logprob(embedded)) > 1e-4
     assert len(nested.warnings) == 1
     assert "rope_theta only inside rope_parameters" in nested.warnings[0]
-    assert repaired_config({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}}) == ({}, ())
 
 
 def test_a_pool_holds_one_model_and_frees_it_before_the_next() -> None:
