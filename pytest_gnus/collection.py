@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gnus.fixtures import check_gates
 from pytest_gnus.plan import BenchmarkItem, by_model
-from pytest_gnus.run import ItemState
+
+if TYPE_CHECKING:
+    from pytest_gnus.run import ItemState
 
 MARKERS = (
     "niche(name): the niche whose specialist is measured",
@@ -38,18 +41,25 @@ class BenchmarkFile(pytest.File):
 class BenchmarkFunction(pytest.Function):
     """A pytest function that measures one benchmark: fixtures, marks and reports are all pytest's own."""
 
-    state: ItemState
+    planned: BenchmarkItem
     seconds: float = 0.0
 
     @classmethod
     def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
         item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
-        item.state = ItemState(planned)
+        item.planned = planned
         item.add_marker(pytest.mark.niche(planned.niche))
         item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
         item.add_marker(pytest.mark.variant(planned.variant))
         item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
         return item
+
+    @cached_property
+    def state(self) -> ItemState:
+        """What has become of the item; made when it runs, since collecting is to be instant."""
+        from pytest_gnus.run import ItemState
+
+        return ItemState(self.planned)
 
     if hasattr(pytest.Item, "id"):
 
@@ -97,7 +107,7 @@ def sort_items(items: list[pytest.Item], plan: Sequence[BenchmarkItem]) -> None:
     rank = {planned.key: index for index, planned in enumerate(plan)}
     places = [index for index, item in enumerate(items) if isinstance(item, BenchmarkFunction)]
     ours = sorted(
-        (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.state.item.key]
+        (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.planned.key]
     )
     order = by_model([item.state.item for item in ours])
     for place, index in zip(places, order, strict=True):

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pytest_gnus.errors import GnusError
-from pytest_gnus.measurement import Measurement
-from pytest_gnus.models.loaded import LoadedModel
-from pytest_gnus.models.pool import ModelPool
-from pytest_gnus.run import Run
 
 if TYPE_CHECKING:
     from pytest_gnus.collection import BenchmarkFunction
+    from pytest_gnus.measurement import Measurement
+    from pytest_gnus.models.loaded import LoadedModel
+    from pytest_gnus.models.pool import ModelPool
+    from pytest_gnus.run import Run
     from pytest_gnus.tasks.building import BuiltTask
 
-RUN_KEY = pytest.StashKey[Run]()
+#: The `Session` whose hooks are registered.
+SESSION_KEY = pytest.StashKey[Any]()
 
 
 class GnusWarning(pytest.PytestWarning):
@@ -32,7 +33,7 @@ class GnusWarning(pytest.PytestWarning):
 @pytest.fixture(scope="session")
 def gnus_run(pytestconfig: pytest.Config) -> Run:
     """The run that this session's records belong to."""
-    return pytestconfig.stash[RUN_KEY]
+    return cast("Run", pytestconfig.stash[SESSION_KEY].run)
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +79,7 @@ def check_gates(request: pytest.FixtureRequest) -> None:
     from pytest_gnus.reporting.failure import describe
 
     item = _item(request)
-    run = request.config.stash[RUN_KEY]
+    run: Run = request.config.stash[SESSION_KEY].run
     status = run.judge(item.state)
     measurement = cast("Measurement", item.state.measurement)
     item.user_properties.extend(

@@ -41,6 +41,9 @@ class BenchmarkPlugin:
     def pytest_report_header(self) -> list[str]:
         return self._session.header()
 
+    def pytest_sessionstart(self) -> None:
+        self._session.show_progress()
+
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
         return self._session.collect(file_path, parent)
 

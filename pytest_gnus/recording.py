@@ -6,8 +6,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from typing import Any
 
 from pytest_gnus.errors import ModelError
@@ -25,8 +23,7 @@ from pytest_gnus.records.fingerprint import (
     fingerprint,
 )
 from pytest_gnus.records.schema import SCHEMA_VERSION
-
-PACKAGES = ("pytest-gnus", "pytest", "lm_eval", "mlx", "mlx-lm", "transformers", "datasets", "numpy")
+from pytest_gnus.versions import package_versions
 
 
 class Manifests:
@@ -195,18 +192,6 @@ def environment(model: LoadedModel | None) -> dict[str, Any]:
         "blas": model.blas if model else None,
         "packages": dict(package_versions()),
     }
-
-
-@cache
-def package_versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Versions of installed distributions; one that is not installed is left out."""
-    versions: dict[str, str] = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def sample_records(measurement: Measurement) -> list[Mapping[str, Any]]:

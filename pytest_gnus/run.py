@@ -15,6 +15,7 @@ from pytest_gnus.judging import References, judge
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.pool import ModelPool
+from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.plan import BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
@@ -85,6 +86,7 @@ class Run:
     run_id: str = field(default_factory=new_run_id)
     pool: ModelPool = field(default_factory=ModelPool)
     manifests: Manifests = field(default_factory=Manifests)
+    progress: Progress = field(default_factory=NoProgress)
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +121,12 @@ class Run:
         from pytest_gnus.evaluation import measure
 
         state.model = model
-        measurement = measure(state.item, built, model)
+        model.lm.progress = self.progress
+        self.progress.item(state.item.name)
+        try:
+            measurement = measure(state.item, built, model)
+        finally:
+            self.progress.close()
         state.identity = item_fingerprint(state.item, measurement, model, self.manifests)
         state.measurement = measurement
         self.references.remember(state.item, measurement, state.identity.fields)

@@ -22,7 +22,9 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True
+    )
 
 
 class Thresholds(_Strict):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,19 +21,18 @@ from pytest_gnus.collection import (
     sort_items,
 )
 from pytest_gnus.errors import ConfigError, Problem
-from pytest_gnus.fixtures import RUN_KEY
-from pytest_gnus.gates.verdict import ItemOutcome, Status
-from pytest_gnus.models import registry
+from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
-from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.plan import Planner
-from pytest_gnus.recording import package_versions
-from pytest_gnus.records.store import RecordStore
-from pytest_gnus.reporting.summary import RunSummary
-from pytest_gnus.run import FinishedItem, Run, new_run_id
 from pytest_gnus.settings import Settings
+from pytest_gnus.versions import package_versions
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
+
+if TYPE_CHECKING:
+    from pytest_gnus.gates.verdict import Status
+    from pytest_gnus.reporting.summary import RunSummary
+    from pytest_gnus.run import FinishedItem, Run
 
 #: The attribute of a test report that carries a finished item from where it ran to the controller.
 _ATTRIBUTE = "gnus_finished"
@@ -48,13 +47,28 @@ class Session:
         self._plan = tuple(self._planner(config, workspace, settings).items())
         self._by_file = items_by_file(self._plan, dict(workspace.benchmark_files))
         self._is_worker = hasattr(config, "workerinput")
-        store = RecordStore(settings.artifacts)
-        run_id = getattr(config, "workerinput", {}).get("gnus_run_id") or new_run_id()
-        compute = ComputeOptions(settings.dtype, settings.batch_tokens)
-        self.run = Run(store, run_id, ModelPool(partial(registry.load, options=compute)))
-        self.summary = RunSummary(
-            store, run_id, [workspace.niches[name] for name in settings.niches], settings
-        )
+        self._niches = [workspace.niches[name] for name in settings.niches]
+
+    # What is imported below is not needed for collecting, which is to be instant.
+
+    @cached_property
+    def run(self) -> Run:
+        """The run that measures; on an xdist worker a part of the controller's."""
+        from pytest_gnus.models import registry
+        from pytest_gnus.models.pool import ModelPool
+        from pytest_gnus.records.store import RecordStore
+        from pytest_gnus.run import Run, new_run_id
+
+        run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
+        compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
+        pool = ModelPool(partial(registry.load, options=compute))
+        return Run(RecordStore(self._settings.artifacts), run_id, pool)
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        from pytest_gnus.reporting.summary import RunSummary
+
+        return RunSummary(self.run.store, self.run.run_id, self._niches, self._settings)
 
     @classmethod
     def start(cls, config: pytest.Config) -> Session:
@@ -74,7 +88,7 @@ class Session:
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
         session = cls(config, workspace, settings)
-        config.stash[RUN_KEY] = session.run
+        config.stash[SESSION_KEY] = session
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -123,6 +137,14 @@ class Session:
         missing = missing_blas() if device == "cpu" else None
         return [f"gnus: {', '.join(parts)}", *([f"gnus: {missing}"] if missing else [])]
 
+    def show_progress(self) -> None:
+        """Once the terminal is there: give the run a display."""
+        if self._config.option.collectonly:
+            return
+        from pytest_gnus.reporting.progress import make_progress
+
+        self.run.progress = make_progress(self._config)
+
     def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
         planned = self._by_file.get(path.resolve()) if path.suffix in (".yaml", ".yml") else None
         if planned is None:
@@ -166,6 +188,9 @@ class Session:
         finished: Mapping[str, Any] | None = getattr(report, _ATTRIBUTE, None)
         if finished is None or self._is_worker:
             return
+        from pytest_gnus.gates.verdict import ItemOutcome
+        from pytest_gnus.run import FinishedItem
+
         self.summary.take(
             FinishedItem(
                 outcome=ItemOutcome(**finished["outcome"]),
@@ -186,7 +211,7 @@ class Session:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def summarize(self, terminal: pytest.TerminalReporter) -> None:
-        if not self._is_worker:
+        if not self._is_worker and not self._config.option.collectonly:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)

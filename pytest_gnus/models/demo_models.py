@@ -14,6 +14,7 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.usage import Usage
 
 _WORDS = (
@@ -31,6 +32,7 @@ class _KnowsNothing(LM):
     def __init__(self) -> None:
         super().__init__()
         self.usage = Usage()
+        self.progress: Progress = NoProgress()
 
     def release(self) -> None:
         """There are no weights to let go of."""

@@ -17,7 +17,8 @@ from pytest_gnus.errors import EvaluationError
 from pytest_gnus.models.generation import GenerationRequest, Generator
 from pytest_gnus.models.memory import TokenBudget, default_batch_tokens
 from pytest_gnus.models.prefix_tree import TokenSequence
-from pytest_gnus.models.scoring import Advance, ScoringEngine
+from pytest_gnus.models.progress import NoProgress, Progress
+from pytest_gnus.models.scoring import ScoringEngine
 from pytest_gnus.models.usage import Usage
 
 _LENGTH_KEYS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "model_max_length")
@@ -56,7 +57,7 @@ class MLXLanguageModel(TemplateLM):
         self.tokenizer = tokenizer
         self.usage = Usage()
         self.max_length = _context_length(config, tokenizer)
-        self.advance: Advance = lambda _requests, _tokens: None
+        self.progress: Progress = NoProgress()
         budget = TokenBudget(batch_tokens or default_batch_tokens(config))
         vocabulary_size = _vocabulary_size(config, tokenizer)
         self._scoring = ScoringEngine(model, vocabulary_size, budget, kernels, self.usage.note)
@@ -120,7 +121,8 @@ class MLXLanguageModel(TemplateLM):
         self.usage.count_prompts(len(e.sequence.tokens) for e in encoded)
         self.usage.truncated_prompts += sum(not e.whole for e in encoded)
         scored = [index for index, e in enumerate(encoded) if e.sequence.scored]
-        found = self._scoring.score([encoded[index].sequence for index in scored], self.advance)
+        self.progress.begin(len(scored))
+        found = self._scoring.score([encoded[index].sequence for index in scored], self.progress.advance)
         self.usage.tokens_reused += found.reused
         # An empty continuation is certain: the empty product.
         results = [(0.0, True)] * len(encoded)
@@ -147,7 +149,8 @@ class MLXLanguageModel(TemplateLM):
         windows = [list(self._windows(request.args[0])) for request in requests]
         flat = [window for document in windows for window in document]
         self.usage.count_prompts(len(window.tokens) for window in flat)
-        found = self._scoring.score(flat, self.advance)
+        self.progress.begin(len(flat))
+        found = self._scoring.score(flat, self.progress.advance)
         self.usage.tokens_reused += found.reused
         scores = iter(found.scores)
         return [sum(next(scores).logprob for _ in document) for document in windows]
@@ -166,7 +169,8 @@ class MLXLanguageModel(TemplateLM):
         """Continuations up to the first stop string, the end of text, or the request's own limit."""
         prepared = [self._generation_request(*request.args) for request in requests]
         self.usage.count_prompts(len(request.prompt) for request in prepared)
-        found = self._generator.generate(prepared, self.advance)
+        self.progress.begin(len(prepared))
+        found = self._generator.generate(prepared, self.progress.advance)
         self.usage.tokens_reused += found.reused
         for generation in found.generations:
             self.usage.generated_tokens += generation.tokens

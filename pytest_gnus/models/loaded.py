@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_gnus.models.progress import Progress
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.models.usage import Usage
 
@@ -15,6 +16,7 @@ class LanguageModel(Protocol):
     """What a provider's lm-eval model must offer beside lm-eval's own interface."""
 
     usage: Usage
+    progress: Progress
 
     def release(self) -> None: ...
 
