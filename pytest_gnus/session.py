@@ -209,6 +209,7 @@ class Session:
         self.summary.close()
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self.summary.changed_exit_status = True
 
     def summarize(self, terminal: pytest.TerminalReporter) -> None:
         if not self._is_worker and not self._config.option.collectonly:

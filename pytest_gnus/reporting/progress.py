@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -46,17 +48,24 @@ class TerminalProgress:
             return
         from tqdm import tqdm
 
-        self._reporter.ensure_newline()
+        with self._uncaptured():
+            self._reporter.ensure_newline()
         self._tokens, self._started = 0, time.monotonic()
         self._bar = tqdm(
             total=requests,
             desc=self._name,
             unit="request",
-            file=_PastCapture(self._capture),
+            file=_PastCapture(self._uncaptured),
             mininterval=_INTERVAL,
             leave=False,
             dynamic_ncols=True,
         )
+
+    def _uncaptured(self) -> AbstractContextManager[None]:
+        if self._capture is None:
+            return nullcontext()
+        disabled: AbstractContextManager[None] = self._capture.global_and_fixture_disabled()
+        return disabled
 
     def advance(self, requests: int, tokens: int) -> None:
         if self._bar is None:
@@ -75,18 +84,15 @@ class TerminalProgress:
 class _PastCapture:
     """Writes to the terminal although pytest captures both streams."""
 
-    def __init__(self, capture: Any) -> None:
-        self._capture = capture
+    def __init__(self, uncaptured: Callable[[], AbstractContextManager[None]]) -> None:
+        self._uncaptured = uncaptured
+        self.encoding = getattr(sys.__stderr__, "encoding", None) or "ascii"
 
     def write(self, text: str) -> None:
         stream = sys.__stderr__
         if stream is None:
             return
-        if self._capture is None:
-            stream.write(text)
-            stream.flush()
-            return
-        with self._capture.global_and_fixture_disabled():
+        with self._uncaptured():
             stream.write(text)
             stream.flush()
 

@@ -41,6 +41,7 @@ class RunSummary:
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
         self.write_errors: list[str] = []
+        self.changed_exit_status = False
 
     def take(self, finished: FinishedItem, seconds: float) -> None:
         """Write the item's record at once, so that nothing measured is lost with the session."""

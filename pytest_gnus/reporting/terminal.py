@@ -37,8 +37,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         for entry in verdict.not_evaluated:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
-    if summary.must_not_pass:
-        terminal.write_line("what blocks is not told by a failed test alone: exit status 1", red=True)
+    if summary.changed_exit_status:
+        terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
 
