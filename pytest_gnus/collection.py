@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gnus.fixtures import check_gates
-from pytest_gnus.plan import BenchmarkItem, by_model
+from pytest_gnus.fixtures import check_artifact_gates, check_gates
+from pytest_gnus.plan import ArtifactItem, BenchmarkItem, by_model
 
 if TYPE_CHECKING:
-    from pytest_gnus.run import ItemState
+    from pytest_gnus.run import ArtifactState, ItemState
 
 MARKERS = (
     "niche(name): the niche whose specialist is measured",
@@ -38,28 +38,20 @@ class BenchmarkFile(pytest.File):
             yield BenchmarkFunction.make(self, planned)
 
 
-class BenchmarkFunction(pytest.Function):
-    """A pytest function that measures one benchmark: fixtures, marks and reports are all pytest's own."""
+class SpecialistFile(pytest.File):
+    """One `config/specialists/<niche>.yaml`; its item is the niche's SGFP4 artifact."""
 
-    planned: BenchmarkItem
+    planned: Sequence[ArtifactItem] = ()
+
+    def collect(self) -> Iterable[ArtifactFunction]:
+        for planned in self.planned:
+            yield ArtifactFunction.make(self, planned)
+
+
+class _GnusFunction(pytest.Function):
+    """A pytest function of this product: fixtures, marks and reports are all pytest's own."""
+
     seconds: float = 0.0
-
-    @classmethod
-    def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
-        item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
-        item.planned = planned
-        item.add_marker(pytest.mark.niche(planned.niche))
-        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
-        item.add_marker(pytest.mark.variant(planned.variant))
-        item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
-        return item
-
-    @cached_property
-    def state(self) -> ItemState:
-        """What has become of the item; made when it runs, since collecting is to be instant."""
-        from pytest_gnus.run import ItemState
-
-        return ItemState(self.planned)
 
     if hasattr(pytest.Item, "id"):
 
@@ -80,6 +72,59 @@ class BenchmarkFunction(pytest.Function):
         if isinstance(excinfo.value, GateFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
+
+
+class BenchmarkFunction(_GnusFunction):
+    """Measures one benchmark."""
+
+    planned: BenchmarkItem
+
+    @classmethod
+    def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
+        item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
+        item.planned = planned
+        item.add_marker(pytest.mark.niche(planned.niche))
+        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
+        item.add_marker(pytest.mark.variant(planned.variant))
+        item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
+        return item
+
+    @cached_property
+    def state(self) -> ItemState:
+        """What has become of the item; made when it runs, since collecting is to be instant."""
+        from pytest_gnus.run import ItemState
+
+        return ItemState(self.planned)
+
+
+class ArtifactFunction(_GnusFunction):
+    """Measures one SGFP4 artifact."""
+
+    planned: ArtifactItem
+
+    @classmethod
+    def make(cls, parent: SpecialistFile, planned: ArtifactItem) -> ArtifactFunction:
+        item: ArtifactFunction = cls.from_parent(parent, name=planned.name, callobj=_artifact_function())
+        item.planned = planned
+        item.add_marker(pytest.mark.niche(planned.niche))
+        item.add_marker(pytest.mark.benchmark(planned.benchmark))
+        item.add_marker(pytest.mark.variant(planned.variant))
+        item.add_marker(pytest.mark.blocking)
+        return item
+
+    @cached_property
+    def state(self) -> ArtifactState:
+        """What has become of the item."""
+        from pytest_gnus.run import ArtifactState
+
+        return ArtifactState(self.planned)
+
+
+def _artifact_function() -> Callable[..., None]:
+    def check(gnus_artifact: None, request: pytest.FixtureRequest) -> None:
+        check_artifact_gates(request)
+
+    return check
 
 
 def _test_function() -> Callable[..., None]:
@@ -109,6 +154,6 @@ def sort_items(items: list[pytest.Item], plan: Sequence[BenchmarkItem]) -> None:
     ours = sorted(
         (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.planned.key]
     )
-    order = by_model([item.state.item for item in ours])
+    order = by_model([item.planned for item in ours])
     for place, index in zip(places, order, strict=True):
         items[place] = ours[index]

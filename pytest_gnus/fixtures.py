@@ -15,7 +15,7 @@ import pytest
 from pytest_gnus.errors import GnusError
 
 if TYPE_CHECKING:
-    from pytest_gnus.collection import BenchmarkFunction
+    from pytest_gnus.collection import ArtifactFunction, BenchmarkFunction
     from pytest_gnus.measurement import Measurement
     from pytest_gnus.models.loaded import LoadedModel
     from pytest_gnus.models.pool import ModelPool
@@ -64,6 +64,16 @@ def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measureme
         return gnus_run.measure(state, cast("BuiltTask", built), model)
 
 
+@pytest.fixture
+def gnus_artifact(request: pytest.FixtureRequest, gnus_run: Run) -> None:
+    """The SGFP4 artifact of an item, measured."""
+    state = cast("ArtifactFunction", request.node).state
+    with _shown_plainly():
+        gnus_run.inspect(state)
+    if state.skip is not None:
+        pytest.skip(state.skip.reason)
+
+
 @contextlib.contextmanager
 def _shown_plainly() -> Iterator[None]:
     """One of the product's own errors is shown as its message, without a traceback."""
@@ -95,6 +105,19 @@ def check_gates(request: pytest.FixtureRequest) -> None:
         item.warn(GnusWarning(text))
     if status == "warned":
         item.warn(GnusWarning(describe(item.state, only_first_line=True)))
+
+
+def check_artifact_gates(request: pytest.FixtureRequest) -> None:
+    """The body of every artifact item."""
+    from pytest_gnus.collection import GateFailure
+    from pytest_gnus.reporting.failure import describe_artifact
+
+    state = cast("ArtifactFunction", request.node).state
+    if all(gate.holds for gate in state.gates):
+        return
+    if state.item.not_gated_because is None:
+        raise GateFailure(describe_artifact(state))
+    request.node.warn(GnusWarning(describe_artifact(state, only_first_line=True)))
 
 
 def _item(request: pytest.FixtureRequest) -> BenchmarkFunction:

@@ -6,11 +6,12 @@ import heapq
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from pytest_gnus.errors import Problem, listed
 from pytest_gnus.models import spec as model_names
-from pytest_gnus.models.spec import ModelSpec
+from pytest_gnus.models.registry import local_directory
+from pytest_gnus.models.spec import SGFP4_MANIFEST, ModelSpec, is_hub_id
 from pytest_gnus.schema import Benchmark, Dataset, Mode, ModelEntry, Niche, Source, Thresholds, Variant
 from pytest_gnus.settings import Settings
 from pytest_gnus.tasks.local_data import LocalData
@@ -74,11 +75,36 @@ class BenchmarkItem:
     @property
     def not_gated_because(self) -> str | None:
         """Why the whole run gates nothing, if it does not."""
-        if self.request.mode == "diagnostic":
-            return "a diagnostic run is never gated (D-03)"
-        if self.run_limit is not None:
-            return f"limited to {self.run_limit} documents by --gnus-limit: never gated as canonical"
-        return None
+        return _not_gated_because(self.request.mode, self.run_limit)
+
+
+def _not_gated_because(mode: Mode, run_limit: int | None) -> str | None:
+    if mode == "diagnostic":
+        return "a diagnostic run is never gated (D-03)"
+    if run_limit is not None:
+        return f"limited to {run_limit} documents by --gnus-limit: never gated as canonical"
+    return None
+
+
+@dataclass(frozen=True)
+class ArtifactItem:
+    """The gates of a niche's SGFP4 artifact itself, before anything is run on it.
+
+    `limits` are by the name of the gate; None where it is turned off.
+    """
+
+    niche: str
+    model: ModelSpec
+    reference: ModelSpec | None
+    limits: Mapping[str, float | None]
+    not_gated_because: str | None = None
+
+    variant: ClassVar[Variant] = "quantized"
+    benchmark: ClassVar[str] = "sgfp4"
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}[{self.niche}-{self.variant}]"
 
 
 @dataclass(frozen=True)
@@ -97,6 +123,32 @@ class Planner:
             for variant in self._variants(niche)
             for kind, blocking in (("blocking", True), ("diagnostic", False))
             for name in getattr(niche.benchmarks, kind)
+        ]
+
+    def artifacts(self) -> list[ArtifactItem]:
+        """One item for each niche whose quantized weights are in SGFP4, or, on the hub, may be."""
+        found = []
+        for niche in self.niches():
+            models = self._models(niche)
+            if "quantized" in self._variants(niche) and _may_be_sgfp4(models["quantized"]):
+                found.append(
+                    ArtifactItem(
+                        niche.niche,
+                        models["quantized"],
+                        models.get("reference"),
+                        niche.sgfp4.over(self.workspace.pipeline.sgfp4),
+                        _not_gated_because(self.settings.mode, self.settings.limit),
+                    )
+                )
+        return found
+
+    def without_artifact(self) -> list[str]:
+        """Niches whose quantized weights are measured but are not in SGFP4."""
+        planned = {artifact.niche for artifact in self.artifacts()}
+        return [
+            niche.niche
+            for niche in self.niches()
+            if "quantized" in self._variants(niche) and niche.niche not in planned
         ]
 
     def niches(self) -> list[Niche]:
@@ -197,6 +249,13 @@ class Planner:
     def _local(self, benchmark: Benchmark, dataset: Dataset) -> LocalData:
         root = self.workspace.data_directory
         return LocalData(root / (dataset.local or benchmark.name), root)
+
+
+def _may_be_sgfp4(spec: ModelSpec) -> bool:
+    directory = local_directory(spec)
+    if directory is not None:
+        return (directory / SGFP4_MANIFEST).is_file()
+    return spec.provider == "mlx" and is_hub_id(spec.name)
 
 
 def _located(text: str, root: Path, adapter: str | None) -> ModelSpec:

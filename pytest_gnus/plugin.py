@@ -11,7 +11,6 @@ import pytest
 from pytest_gnus import options
 
 if TYPE_CHECKING:
-    from pytest_gnus.collection import BenchmarkFile
     from pytest_gnus.session import Session
 
 
@@ -44,7 +43,7 @@ class BenchmarkPlugin:
     def pytest_sessionstart(self) -> None:
         self._session.show_progress()
 
-    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.File | None:
         return self._session.collect(file_path, parent)
 
     @pytest.hookimpl(trylast=True)

@@ -23,6 +23,7 @@ from pytest_gnus.records.fingerprint import (
     fingerprint,
 )
 from pytest_gnus.records.schema import SCHEMA_VERSION
+from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, Manifest, read_manifest
 from pytest_gnus.versions import package_versions
 
 
@@ -40,14 +41,33 @@ class Manifests:
         """
         if item.model_manifest is not None:
             digest: str | None = _file_digest(item, "model_manifest")
+        elif _is_sgfp4(model) and (manifest := _manifest(model)) is not None:
+            digest = _source_digest(model, manifest)
         elif model.directories:
             if model.spec not in self._digests:
                 self._digests[model.spec] = directory_sha256(model.directories)
             digest = self._digests[model.spec]
         else:
             digest = canonical_sha256(model.identity) if model.identity else None
-        sgfp4 = _file_digest(item, "sgfp4_manifest") if item.sgfp4_manifest is not None else None
-        return digest, sgfp4
+        if item.sgfp4_manifest is not None:
+            return digest, _file_digest(item, "sgfp4_manifest")
+        if not _is_sgfp4(model) or (manifest := _manifest(model)) is None:
+            return digest, None
+        return digest, manifest.sha256
+
+
+def _manifest(model: LoadedModel) -> Manifest | None:
+    path = model.directories["model"] / MANIFEST_NAME
+    return read_manifest(path) if path.is_file() else None
+
+
+def _source_digest(model: LoadedModel, manifest: Manifest) -> str | None:
+    """The digest of the model that a package was made from, with that of the adapter over it."""
+    source = manifest.content.get("base_model_sha256")
+    adapter = model.directories.get("adapter")
+    if not isinstance(source, str):
+        return None
+    return canonical_sha256([source, directory_sha256({"adapter": adapter})]) if adapter else source
 
 
 def _file_digest(item: BenchmarkItem, key: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pytest_gnus.errors import DataAbsentError
+from pytest_gnus.errors import DataAbsentError, ModelError
+from pytest_gnus.gates.artifact import ArtifactNumbers, artifact_gates
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import ItemOutcome, Status, status_of
 from pytest_gnus.judging import References, judge
@@ -16,7 +17,7 @@ from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.progress import NoProgress, Progress
-from pytest_gnus.plan import BenchmarkItem
+from pytest_gnus.plan import ArtifactItem, BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
 from pytest_gnus.records.store import RecordStore
@@ -67,6 +68,16 @@ class ItemState:
         return [f"{self.item.name}: {text}" for text in found]
 
 
+@dataclass
+class ArtifactState:
+    """What is known of an SGFP4 artifact so far."""
+
+    item: ArtifactItem
+    numbers: ArtifactNumbers | None = None
+    skip: Skip | None = None
+    gates: tuple[GateResult, ...] = ()
+
+
 @dataclass(frozen=True)
 class FinishedItem:
     """An item at its end, as plain JSON: it travels from an xdist worker to the controller."""
@@ -76,6 +87,7 @@ class FinishedItem:
     not_gated: str | None
     record: Mapping[str, Any] | None
     samples: Sequence[Mapping[str, Any]]
+    artifact: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -139,6 +151,51 @@ class Run:
         gates = judge(state.item, state.measurement, state.identity.fields, self.references)
         state.gates = tuple(gates)
         return status_of(gates, gated=state.item.is_gated)
+
+    def inspect(self, state: ArtifactState) -> None:
+        """Measure an artifact's containers and apply its gates.
+
+        Raises:
+            GnusError: a container is missing, altered or broken; the reference does not fit.
+        """
+        from pytest_gnus.models.artifact import inspect
+
+        try:
+            state.numbers = inspect(state.item)
+        except ModelError as error:
+            self.pool.refuse(state.item.model, str(error))
+            raise
+        if state.numbers is None:
+            state.skip = Skip("skipped", "the quantized weights are not in SGFP4: no gate is evaluated")
+            return
+        state.gates = tuple(artifact_gates(state.numbers, state.item.limits))
+
+    def finish_artifact(
+        self, state: ArtifactState, status: Status, reason: str | None = None
+    ) -> FinishedItem:
+        """An artifact at its end."""
+        item = state.item
+        reason = reason or _broken_gates(state.gates)
+        blocking = status != "skipped"
+        artifact = {
+            "run_id": self.run_id,
+            "niche": item.niche,
+            "variant": item.variant,
+            "model": str(item.model),
+            "timestamp_utc": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "status": status,
+            "reason": reason or None,
+            "numbers": asdict(state.numbers) if state.numbers else None,
+            "gates": [gate.to_record() for gate in state.gates],
+        }
+        return FinishedItem(
+            outcome=ItemOutcome(item.benchmark, item.variant, blocking, status, reason or ""),
+            niche=item.niche,
+            not_gated=item.not_gated_because,
+            record=None,
+            samples=[],
+            artifact=artifact if blocking else None,
+        )
 
     def finish(self, state: ItemState, status: Status, reason: str | None = None) -> FinishedItem:
         """The item at its end. A skipped item measured nothing and has no record."""

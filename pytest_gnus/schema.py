@@ -62,6 +62,25 @@ class Thresholds(_Strict):
 BUILT_IN_THRESHOLDS = Thresholds(regression_max_pct=0.10, deviation_max_pct=0.20)
 
 
+class ArtifactThresholds(_Strict):
+    """Limits of the gates of an SGFP4 artifact. Null turns a gate off; what is left out is set a level below.
+
+    The defaults fit plain 4-bit leaves, which cost 4.04 bits per weight and have no ternary blocks.
+    """
+
+    fp4_mse: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = 0.01
+    fp4_relative_mse: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = 0.03
+    fp4_effective_bitrate: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 4.5
+    fp4_t158_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+
+    def over(self, base: ArtifactThresholds) -> dict[str, float | None]:
+        """Every limit, with `base` filling what is not set here."""
+        return {
+            name: getattr(self if name in self.model_fields_set else base, name)
+            for name in type(self).model_fields
+        }
+
+
 class NicheThresholds(Thresholds):
     """A niche's overrides: for all of its benchmarks, and for single ones by name."""
 
@@ -166,6 +185,7 @@ class Niche(_Strict):
     model: ModelEntry | None = None
     benchmarks: NicheBenchmarks
     gates: NicheThresholds = Field(default_factory=NicheThresholds)
+    sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
 
 
 class Pipeline(_Strict):
@@ -173,6 +193,7 @@ class Pipeline(_Strict):
 
     source: Source = "huggingface"
     gates: Thresholds = Field(default_factory=Thresholds)
+    sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
 
     @model_validator(mode="after")
     def _floors_in_range(self) -> Pipeline:

@@ -14,9 +14,11 @@ import pytest
 from pytest_gnus import settings as settings_room
 from pytest_gnus.collection import (
     MARKERS,
+    ArtifactFunction,
     BenchmarkFile,
     BenchmarkFunction,
     GateFailure,
+    SpecialistFile,
     items_by_file,
     sort_items,
 )
@@ -32,7 +34,7 @@ from pytest_gnus.workspace import Workspace, find_root, load_workspace
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
     from pytest_gnus.reporting.summary import RunSummary
-    from pytest_gnus.run import FinishedItem, Run
+    from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
 #: The attribute of a test report that carries a finished item from where it ran to the controller.
 _ATTRIBUTE = "gnus_finished"
@@ -45,7 +47,12 @@ class Session:
         self._config = config
         self._settings = settings
         self._plan = tuple(self._planner(config, workspace, settings).items())
+        planner = self._planner(config, workspace, settings)
         self._by_file = items_by_file(self._plan, dict(workspace.benchmark_files))
+        self._artifacts = {
+            workspace.niche_files[artifact.niche].resolve(): artifact for artifact in planner.artifacts()
+        }
+        self._without_artifact = planner.without_artifact()
         self._is_worker = hasattr(config, "workerinput")
         self._niches = [workspace.niches[name] for name in settings.niches]
 
@@ -92,7 +99,8 @@ class Session:
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
-            config.args = [str(workspace.benchmarks_directory)]
+            # The artifacts first: a broken one is to fail before anything is run on it.
+            config.args = [*map(str, session.artifact_files), str(workspace.benchmarks_directory)]
         return session
 
     @classmethod
@@ -145,8 +153,20 @@ class Session:
 
         self.run.progress = make_progress(self._config)
 
-    def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | None:
-        planned = self._by_file.get(path.resolve()) if path.suffix in (".yaml", ".yml") else None
+    @property
+    def artifact_files(self) -> list[Path]:
+        """The niches' files that have an artifact item."""
+        return list(self._artifacts)
+
+    def collect(self, path: Path, parent: pytest.Collector) -> BenchmarkFile | SpecialistFile | None:
+        if path.suffix not in (".yaml", ".yml"):
+            return None
+        artifact = self._artifacts.get(path.resolve())
+        if artifact is not None:
+            specialist: SpecialistFile = SpecialistFile.from_parent(parent, path=path)
+            specialist.planned = [artifact]
+            return specialist
+        planned = self._by_file.get(path.resolve())
         if planned is None:
             return None
         file: BenchmarkFile = BenchmarkFile.from_parent(parent, path=path)
@@ -158,30 +178,39 @@ class Session:
 
     def attach(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """Put the finished item on the report that decides it: a setup that did not pass, or the call."""
-        if not isinstance(item, BenchmarkFunction) or report.when == "teardown":
+        if not isinstance(item, (BenchmarkFunction, ArtifactFunction)) or report.when == "teardown":
             return
         item.seconds += report.duration
         if report.when == "setup" and report.passed:
             return
-        finished = self._finished(item, call, report)
+        finished = self._finished(item, call.excinfo.value if call.excinfo is not None else None, report)
         setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": item.seconds})
 
     def _finished(
-        self, item: BenchmarkFunction, call: pytest.CallInfo[None], report: pytest.TestReport
+        self,
+        item: BenchmarkFunction | ArtifactFunction,
+        error: BaseException | None,
+        report: pytest.TestReport,
     ) -> FinishedItem:
-        state = item.state
-        error = call.excinfo.value if call.excinfo is not None else None
-        # What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip.
+        status, reason = self._status(item.state, error, report)
+        if isinstance(item, ArtifactFunction):
+            return self.run.finish_artifact(item.state, status, reason)
+        return self.run.finish(item.state, status, reason)
+
+    @staticmethod
+    def _status(
+        state: ItemState | ArtifactState, error: BaseException | None, report: pytest.TestReport
+    ) -> tuple[Status, str | None]:
+        """What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip."""
         if isinstance(error, GateFailure):
-            return self.run.finish(state, "failed")
+            return "failed", None
         if isinstance(error, pytest.skip.Exception) and state.skip is not None:
-            return self.run.finish(state, state.skip.status, state.skip.reason)
+            return state.skip.status, state.skip.reason
         if isinstance(error, pytest.skip.Exception) or (error is None and report.skipped):
-            return self.run.finish(state, "skipped", _text_of(report))  # a user's own skip
+            return "skipped", _text_of(report)  # a user's own skip
         if error is not None or not report.passed:
-            return self.run.finish(state, "error", _text_of(report))
-        passed: Status = "passed" if all(gate.holds for gate in state.gates) else "warned"
-        return self.run.finish(state, passed)
+            return "error", _text_of(report)
+        return ("passed" if all(gate.holds for gate in state.gates) else "warned"), None
 
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
@@ -198,6 +227,7 @@ class Session:
                 not_gated=finished["not_gated"],
                 record=finished["record"],
                 samples=finished["samples"],
+                artifact=finished["artifact"],
             ),
             seconds=finished["seconds"],
         )
@@ -206,7 +236,7 @@ class Session:
         """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
         if self._is_worker or self._config.option.collectonly:
             return
-        self.summary.close()
+        self.summary.close(self._without_artifact)
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True

@@ -41,6 +41,7 @@ class Workspace:
     benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
     benchmark_files: Mapping[str, Path] = field(default_factory=dict)
     niches: Mapping[str, Niche] = field(default_factory=dict)
+    niche_files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def benchmarks_directory(self) -> Path:
@@ -80,7 +81,7 @@ def load_workspace(root: Path) -> Workspace:
         problems.extend(_niche_problems(niche, reader.relative(niche_files[name]), benchmarks, root))
     if problems:
         raise ConfigError(problems)
-    return Workspace(root, pipeline, benchmarks, files, niches)
+    return Workspace(root, pipeline, benchmarks, files, niches, niche_files)
 
 
 class _Reader:

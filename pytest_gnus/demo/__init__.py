@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 VARIANTS = ("quantized", "reference", "baseline")
-"""The 4-bit model, the float16 model it was quantized from, and the untrained backbone of both."""
+"""The SGFP4 package, the float16 model it was quantized from, and the untrained backbone of both."""
 
 MODELS_DIRECTORY = Path(__file__).resolve().parent / "models" / "patents"
 

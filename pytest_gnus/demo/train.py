@@ -52,8 +52,6 @@ WARMUP_SHARE = 0.08
 WEIGHT_DECAY = 0.05
 GRADIENT_NORM = 1.0
 
-QUANTIZATION_GROUP = 64
-QUANTIZATION_BITS = 4
 
 QUICK_CLASSIFICATIONS = 80
 QUICK_SUMMARIES = 12
@@ -379,14 +377,11 @@ def write_reference(directory: Path, baseline: Path, model: Any) -> None:
 
 
 def write_quantized(directory: Path, reference: Path) -> None:
-    """The reference model, quantized from its float16 weights as a release would be."""
-    from mlx_lm.utils import load_model, quantize_model
+    """The reference model as an SGFP4 package, made from its float16 weights as a release would be."""
+    from pytest_gnus.models.sgfp4_package import quantize
+    from pytest_gnus.sgfp4 import EncodeOptions
 
-    model, config = load_model(reference)
-    model, config = quantize_model(model, config, QUANTIZATION_GROUP, QUANTIZATION_BITS)
-    _copy_without(reference, directory, "model.safetensors")
-    _write_json(directory / "config.json", config)
-    _save_weights(directory, model)
+    quantize(reference, directory, EncodeOptions(), niche="patents")
 
 
 def _save_weights(directory: Path, model: Any) -> None:

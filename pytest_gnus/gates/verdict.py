@@ -12,6 +12,9 @@ from pytest_gnus.gates.result import GateResult
 Status = Literal["passed", "failed", "warned", "error", "not_implemented", "skipped"]
 
 
+_NO_ARTIFACT = "sgfp4 (quantized): the weights are not in SGFP4"
+
+
 def status_of(gates: Sequence[GateResult], *, gated: bool) -> Status:
     """Passed where every gate was evaluated and holds. What is not gated warns instead of failing."""
     if all(gate.holds for gate in gates):
@@ -51,13 +54,19 @@ class NicheVerdict:
 
 
 def niche_verdict(
-    niche: str, blocking: Sequence[str], outcomes: Sequence[ItemOutcome], *, not_gated: str | None = None
+    niche: str,
+    blocking: Sequence[str],
+    outcomes: Sequence[ItemOutcome],
+    *,
+    not_gated: str | None = None,
+    without_artifact: bool = False,
 ) -> NicheVerdict:
     """`promote` only where each blocking benchmark passed on the quantized variant, and none failed.
 
     Args:
         blocking: the niche's blocking benchmarks, measured or not.
         not_gated: why this run gates nothing (diagnostic mode, a limit), if it does not.
+        without_artifact: the quantized weights are not in SGFP4: the gates of an artifact say nothing.
     """
     measured = {(outcome.benchmark, outcome.variant) for outcome in outcomes}
     not_run = [f"{name} (quantized): was not run" for name in blocking if (name, "quantized") not in measured]
@@ -78,7 +87,12 @@ def niche_verdict(
         niche=niche,
         verdict="block" if reasons else "promote",
         reasons=tuple(reasons),
-        not_evaluated=(*not_run, *unmeasured, *(f"{entry} (diagnostic)" for entry in aside)),
+        not_evaluated=(
+            *not_run,
+            *unmeasured,
+            *(f"{entry} (diagnostic)" for entry in aside),
+            *([_NO_ARTIFACT] if without_artifact else []),
+        ),
         warnings=tuple(f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"),
         must_fail=bool(failed or unmeasured) and not_gated is None,
     )

@@ -12,17 +12,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_gnus.errors import ModelError
+from pytest_gnus.errors import GnusError, ModelError
+from pytest_gnus.models import sgfp4_package
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
 from pytest_gnus.models.config_repair import Weights, repaired_config
 from pytest_gnus.models.cpu import load_fast_blas
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec, is_hub_id
+from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, read_manifest
 
 #: A directory with this file and no weights is an untrained model: its weights follow from the seed in it.
 INITIALIZATION_FILE = "initialization.json"
 
-_HUB_FILES = ["*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
+_HUB_FILES = [
+    "*.json",
+    "model*.safetensors",
+    "sgfp4/*",
+    "*.py",
+    "tokenizer.model",
+    "*.tiktoken",
+    "*.txt",
+    "*.jinja",
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ def load(spec: ModelSpec, options: ComputeOptions = DEFAULT_OPTIONS) -> LoadedMo
     Raises:
         ModelError: no such directory or hub repository, a file missing or broken, an unknown architecture.
     """
-    directory = spec.directory or _from_hub(spec.name)
+    directory = spec.directory or from_hub(spec.name)
     return load_directory(spec, directory, options)
 
 
@@ -54,15 +65,16 @@ def load_directory(
     blas = load_fast_blas()
     import mlx.core as mx
 
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    dtype = options.dtype or ("float32" if on_cpu else "stored")
     try:
         weights = _repaired(weights)
-        model, tokenizer = _load(weights, adapter)
-    except ModelError:
+        model, tokenizer, quantization = _load(weights, adapter, dtype)
+    except GnusError:
         raise
     except Exception as error:
         raise ModelError(f"cannot load {spec}: {type(error).__name__}: {error}") from error
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    model = _in_format(model, options.dtype or ("float32" if on_cpu else "stored"), on_cpu)
+    model = _in_format(model, dtype, on_cpu)
     from pytest_gnus.models.language_model import MLXLanguageModel
 
     directories = {"model": directory} | ({"adapter": adapter} if adapter else {})
@@ -78,25 +90,72 @@ def load_directory(
         dtype=_dtype(model),
         device=_device(on_cpu),
         blas=blas.name if on_cpu else None,
-        quantization=_quantization(weights.config),
+        quantization=quantization,
         directories=directories,
         warnings=weights.warnings,
     )
 
 
-def _load(weights: _Weights, adapter: Path | None) -> tuple[Any, Any]:
+def _load(weights: _Weights, adapter: Path | None, dtype: str) -> tuple[Any, Any, dict[str, Any] | None]:
+    """Model, tokenizer, and how the stored weights are quantized."""
     import mlx.core as mx
     from mlx_lm.utils import load_adapters, load_model, load_tokenizer
 
-    seed = _initialization_seed(weights.directory)
-    if seed is not None:
-        mx.random.seed(seed)
-    model, config = load_model(weights.directory, strict=seed is None, model_config=weights.overrides)
+    quantization: dict[str, Any] | None
+    if sgfp4_package.is_package(weights.directory):
+        config = weights.config | weights.overrides
+        model, quantization = _load_package(weights.directory, config, dtype)
+    else:
+        seed = _initialization_seed(weights.directory)
+        if seed is not None:
+            mx.random.seed(seed)
+        model, config = load_model(weights.directory, strict=seed is None, model_config=weights.overrides)
+        quantization = _quantization(weights.config)
     if adapter is not None:
         model = load_adapters(model, str(adapter))
         model.eval()
     tokenizer = load_tokenizer(weights.directory, eos_token_ids=config.get("eos_token_id"))
-    return model, tokenizer
+    return model, tokenizer, quantization
+
+
+def _load_package(directory: Path, config: dict[str, Any], dtype: str) -> tuple[Any, dict[str, Any]]:
+    """The model of an SGFP4 package, and how it is quantized."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    model_class, arguments_class = _classes(config)
+    model = model_class(arguments_class.from_dict(config))
+    tensors, quantization = sgfp4_package.load_weights(directory, None if dtype == "stored" else dtype)
+    if hasattr(model, "sanitize"):
+        tensors = model.sanitize(tensors)
+    _check_tensors(directory, tensors, dict(tree_flatten(model.parameters())))
+    model.load_weights(list(tensors.items()))
+    mx.eval(model.parameters())
+    model.eval()
+    return model, quantization
+
+
+def _check_tensors(directory: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    faults = [f"{name} is missing" for name in expected if name not in found]
+    faults += [f"{name} is not expected" for name in found if name not in expected]
+    faults += [
+        f"{name} is {list(found[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if faults:
+        shown = "; ".join(faults[:5])
+        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise ModelError(f"{directory} does not fit its config.json: {shown}{more}")
+
+
+def _classes(config: dict[str, Any]) -> tuple[Any, Any]:
+    """mlx-lm's classes of an architecture: the model and its arguments."""
+    from mlx_lm.utils import load_model
+
+    find: Any = inspect.signature(load_model).parameters["get_model_classes"].default
+    model_class, arguments_class = find(config)
+    return model_class, arguments_class
 
 
 def _inspected(directory: Path) -> _Weights:
@@ -119,13 +178,10 @@ def _inspected(directory: Path) -> _Weights:
 
 def _repaired(weights: _Weights) -> _Weights:
     """The configuration as mlx-lm must be given it."""
-    from mlx_lm.utils import load_model
-
-    classes = inspect.signature(load_model).parameters["get_model_classes"].default
     config = weights.config
     if config.get("model_file") is not None:
         return weights  # mlx-lm refuses it: code beside the weights
-    _, arguments_class = classes(config)
+    _, arguments_class = _classes(config)
     arguments = {
         name: None if parameter.default is parameter.empty else parameter.default
         for name, parameter in inspect.signature(arguments_class).parameters.items()
@@ -145,6 +201,10 @@ def _heads(directory: Path, config: dict[str, Any]) -> Weights:
             tail = ".".join(name.split(".")[-2:])
             if tail in ("lm_head.weight", "embed_tokens.weight"):
                 tensors[tail] = tensor
+    if sgfp4_package.is_package(directory):
+        manifest = read_manifest(directory / MANIFEST_NAME)
+        head_there = any(entry.name.endswith("lm_head.weight") for entry in manifest.tensors)
+        return Weights(has_head=head_there or "lm_head.weight" in tensors)
     head, embedding = tensors.get("lm_head.weight"), tensors.get("embed_tokens.weight")
     same = None
     if head is not None and embedding is not None and config.get("tie_word_embeddings") is True:
@@ -159,7 +219,12 @@ def _initialization_seed(directory: Path) -> int | None:
     return int(json.loads(path.read_text(encoding="utf-8"))["seed"])
 
 
-def _from_hub(name: str) -> Path:
+def from_hub(name: str) -> Path:
+    """The directory of a hub repository, downloaded where it is not here yet.
+
+    Raises:
+        ModelError: the hub does not give it.
+    """
     if not is_hub_id(name):
         raise ModelError(f"there is no model directory {name}")
     from huggingface_hub import snapshot_download

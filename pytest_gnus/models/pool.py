@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Callable
 
-from pytest_gnus.errors import ModelError
+from pytest_gnus.errors import GnusError, ModelError
 from pytest_gnus.models import registry
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec
@@ -29,7 +29,7 @@ class ModelPool:
         """The model of a spec, in memory.
 
         Raises:
-            ModelError: it cannot be loaded.
+            GnusError: it cannot be loaded.
         """
         if self._held is not None and self._held.spec == spec:
             return self._held
@@ -38,11 +38,15 @@ class ModelPool:
         self.release()
         try:
             self._held = self._load(spec)
-        except ModelError as error:
+        except GnusError as error:
             self._failures[spec] = str(error)
             raise
         self.loads.append(spec)
         return self._held
+
+    def refuse(self, spec: ModelSpec, reason: str) -> None:
+        """Note that a model cannot be had, so that nobody tries again."""
+        self._failures[spec] = reason
 
     def release(self) -> None:
         """Free the model in memory, if any."""

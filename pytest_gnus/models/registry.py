@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from pytest_gnus.errors import ModelError, did_you_mean, listed
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
@@ -29,6 +30,15 @@ def load(spec: ModelSpec, options: ComputeOptions = DEFAULT_OPTIONS) -> LoadedMo
     started = time.perf_counter()
     model = _PROVIDERS[spec.provider](spec, options)
     return replace(model, load_seconds=time.perf_counter() - started)
+
+
+def local_directory(spec: ModelSpec) -> Path | None:
+    """Where the weights of a spec lie on this machine; None for those of the hub, and for what has none."""
+    if spec.provider == "demo" and spec.name in _EMBEDDED:
+        from pytest_gnus.demo import model_directory
+
+        return model_directory(_EMBEDDED[spec.name])
+    return spec.directory
 
 
 def _load_mlx(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:

@@ -10,6 +10,8 @@ from pytest_gnus.errors import Problem, did_you_mean, listed
 
 PROVIDERS = ("mlx", "demo")
 DEFAULT_PROVIDER = "mlx"
+#: A model directory with this file is an SGFP4 package.
+SGFP4_MANIFEST = "sgfp4_manifest.json"
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z0-9_]+):(.*)$", re.DOTALL)
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")

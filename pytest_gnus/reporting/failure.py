@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.measurement import Measurement
-from pytest_gnus.run import ItemState
+from pytest_gnus.run import ArtifactState, ItemState
 
 _WORST_CATEGORIES = 5
 
@@ -25,6 +25,14 @@ def describe(state: ItemState, *, only_first_line: bool = False) -> str:
         parts += ["", "worst categories:", _worst(state.measurement)]
     parts += [f"note: {text}" for text in state.warnings]
     return "\n".join(parts)
+
+
+def describe_artifact(state: ArtifactState, *, only_first_line: bool = False) -> str:
+    """The text of an SGFP4 artifact whose gates do not hold."""
+    first = "; ".join(_broken(gate) for gate in state.gates if not gate.holds)
+    if only_first_line:
+        return f"{state.item.name}: {first} ({state.item.not_gated_because})"
+    return "\n".join([first, "", gate_table(state.gates)])
 
 
 def score_line(measurement: Measurement) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, niche_verdict
-from pytest_gnus.records.store import RecordStore, write_json
+from pytest_gnus.records.store import STAMP, RecordStore, write_json
 from pytest_gnus.run import FinishedItem
 from pytest_gnus.schema import Niche
 from pytest_gnus.settings import Settings
@@ -27,6 +27,7 @@ class Row:
     record: Mapping[str, Any] | None
     path: Path | None
     seconds: float
+    artifact: Mapping[str, Any] | None = None
 
 
 class RunSummary:
@@ -51,11 +52,26 @@ class RunSummary:
                 path = self._store.write(finished.record, finished.samples)
             except (OSError, RecordError) as error:
                 self.write_errors.append(f"{finished.outcome.name}: {error}")
+        if finished.artifact is not None:
+            self._write_artifact(finished.artifact)
         self._not_gated = finished.not_gated or self._not_gated
-        self.rows.append(Row(finished.niche, finished.outcome, finished.record, path, seconds))
+        self.rows.append(
+            Row(finished.niche, finished.outcome, finished.record, path, seconds, finished.artifact)
+        )
 
-    def close(self) -> None:
-        """Make and write the verdict of each niche of which something ran."""
+    def _write_artifact(self, artifact: Mapping[str, Any]) -> None:
+        moment = datetime.fromisoformat(artifact["timestamp_utc"]).strftime(STAMP)
+        name = f"{artifact['niche']}_sgfp4_{artifact['variant']}_{moment}.json"
+        try:
+            write_json(self._store.artifacts / "sgfp4" / name, artifact)
+        except OSError as error:
+            self.write_errors.append(f"sgfp4 of {artifact['niche']}: {error}")
+
+    def close(self, without_artifact: Sequence[str] = ()) -> None:
+        """Make and write the verdict of each niche of which something ran.
+
+        `without_artifact` are niches whose quantized weights are not in SGFP4.
+        """
         for niche in self._niches:
             rows = [row for row in self.rows if row.niche == niche.niche]
             if rows:
@@ -64,6 +80,7 @@ class RunSummary:
                     niche.benchmarks.blocking,
                     [row.outcome for row in rows],
                     not_gated=self._not_gated,
+                    without_artifact=niche.niche in without_artifact,
                 )
                 self.verdicts.append(verdict)
                 self._write(verdict, rows)

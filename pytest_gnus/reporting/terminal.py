@@ -44,7 +44,7 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    record = row.record or {}
+    record = row.record or row.artifact or {}
     results: Mapping[str, Any] = next(iter(record.get("results", {}).values()), {})
     gates = {gate["name"]: gate for gate in record.get("gates", [])}
     return [

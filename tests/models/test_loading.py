@@ -50,21 +50,36 @@ def test_every_floating_point_format_loads(
         assert (model.dtype, model.device) == ("float32", "cpu")
 
 
-def test_quantized_weights_load_and_are_said_to_be_quantized(embedded: Any) -> None:
-    model = load(ModelSpec("mlx", str(model_directory("quantized"))))
+@pytest.fixture(scope="module")
+def mlx_quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded reference in MLX's own 4-bit format."""
+    from mlx_lm.utils import load_model, quantize_model
+
+    reference = model_directory("reference")
+    directory = tmp_path_factory.mktemp("mlx") / "quantized"
+    shutil.copytree(reference, directory, ignore=shutil.ignore_patterns("*.safetensors"))
+    model, config = quantize_model(*load_model(reference), 64, 4)
+    (directory / "config.json").write_text(json.dumps(config))
+    weights = dict(tree_flatten(model.parameters()))
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, metadata={"format": "mlx"})
+    return directory
+
+
+def test_quantized_weights_load_and_are_said_to_be_quantized(embedded: Any, mlx_quantized: Path) -> None:
+    model = load(ModelSpec("mlx", str(mlx_quantized)))
     assert model.quantization is not None
     assert (model.quantization["format"], model.quantization["bits"]) == ("mlx", 4)
     assert logprob(model) == pytest.approx(logprob(embedded), abs=1.5)
     assert logprob(model) != pytest.approx(logprob(embedded), abs=1e-6)
 
 
-def test_on_a_cpu_quantized_layers_give_what_quantized_matmul_gives() -> None:
+def test_on_a_cpu_quantized_layers_give_what_quantized_matmul_gives(mlx_quantized: Path) -> None:
     from mlx_lm import load as load_plain
 
-    plain, tokenizer = load_plain(str(model_directory("quantized")))
+    plain, tokenizer = load_plain(str(mlx_quantized))
     plain.set_dtype(mx.float32)
     tokens = mx.array([tokenizer.encode(PAIR[0])])
-    ours: Any = load(ModelSpec("mlx", str(model_directory("quantized")))).lm
+    ours: Any = load(ModelSpec("mlx", str(mlx_quantized))).lm
     assert mx.allclose(ours._generator._model(tokens), plain(tokens), atol=2e-2).item()
 
 

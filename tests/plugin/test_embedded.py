@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gnus.demo import model_directory
+from pytest_gnus.models.spec import SGFP4_MANIFEST
+from pytest_gnus.records.fingerprint import file_sha256
 from pytest_gnus.records.schema import validate
 from tests.conftest import ToyWorkspace, choice_documents, choice_task
 
@@ -35,7 +38,7 @@ def test_the_gate_passes_each_model_is_loaded_once_and_the_records_are_valid(pat
         "    print('LOADED', [str(spec) for spec in gnus_models.loads])\n"
     )
     result = patents.run("--niche=patents", "-s")
-    result.assert_outcomes(passed=4, skipped=2)
+    result.assert_outcomes(passed=5, skipped=2)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*LOADED [[]'demo:patents-reference', 'demo:patents'[]]*", "*: PROMOTE"])
     records = patents.records()
@@ -50,7 +53,14 @@ def test_the_gate_passes_each_model_is_loaded_once_and_the_records_are_valid(pat
         score = record["results"][record["benchmark"]]["score"]
         assert score > 2 * floors[record["benchmark"]]
     assert {record["variant"]: record["quantization_config"] for record in records}["reference"] is None
-    assert patents.record("bigpatent")["quantization_config"]["format"] == "mlx"
+    record = patents.record("bigpatent")
+    assert record["quantization_config"]["format"] == "sgfp4"
+    assert record["quantization_config"]["bits_per_weight"] < 4.26
+    package = model_directory("quantized")
+    assert record["fingerprint"]["sgfp4_manifest_sha256"] == file_sha256(package / SGFP4_MANIFEST)
+    reference = patents.record("bigpatent", "reference")["fingerprint"]
+    assert record["fingerprint"]["model_manifest_sha256"] == reference["model_manifest_sha256"]
+    assert reference["sgfp4_manifest_sha256"] is None
     assert patents.verdict("patents")["verdict"] == "promote"
 
 

@@ -67,7 +67,7 @@ def test_failures_and_errors_cross_over_with_their_text(toy):
     toy.niche("bee", blocking=["colours"], model={"quantized": "models/none"})
     toy.benchmark("shapes", gates={"hard_floor": 0.99})
     result = toy.run("--niche=ape", "--niche=bee", "-n", "2")
-    result.assert_outcomes(passed=4, failed=2, errors=1)
+    result.assert_outcomes(passed=4, failed=2, errors=2)
     result.stdout.fnmatch_lines(["*hard_floor failed: * < 0.9900*"])
     result.stdout.fnmatch_lines(["*ModelError: *models/none*"])
     assert sorted(record["status"] for record in toy.records()) == ["error", *["failed"] * 2, *["passed"] * 4]
