@@ -14,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def show_reading(rows: int, columns: int, repeats: int) -> None:
     for name, options in LAYOUTS.items():
         data, _ = encode(weights, options)
         info = describe(data, weights.shape)
-        seconds = median_seconds(lambda data=data: decode(data, weights.shape), repeats)
+        seconds = median_seconds(partial(decode, data, weights.shape), repeats)
         print(
             f"  {name:22} {weights.size / seconds / 1e6:8.0f}   {copy / seconds:4.0%} of a copy"
             f"   {info.bits_per_weight:6.3f} bits, {info.ternary_share:4.0%} ternary, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ REFINE_ROUNDS = 4
 
 
 def encode(
-    weights: npt.NDArray[np.float32], options: EncodeOptions | None = None, *, tensor: str = ""
+    weights: npt.NDArray[np.floating[Any]], options: EncodeOptions | None = None, *, tensor: str = ""
 ) -> tuple[bytes, EncodeReport]:
     """The container of a matrix, and what was lost; the same bytes for the same weights and options.
 
@@ -54,7 +55,7 @@ def encode(
     return data, report
 
 
-def _checked(weights: npt.NDArray[np.float32]) -> Floats:
+def _checked(weights: npt.NDArray[np.floating[Any]]) -> Floats:
     if weights.ndim != 2 or 0 in weights.shape:
         raise SGFP4Error(f"weights are a matrix with at least one row and one column, not {weights.shape}")
     if weights.dtype.kind != "f":

@@ -45,6 +45,7 @@ from pytest_gnus.sgfp4.quadtree import (
 )
 
 MACROBLOCKS_AT_ONCE = 32
+LAST_OFFSET = 0xFFFFFFF0
 
 Macroblocks = Callable[[slice], tuple[Floats, Floats | None]]
 """Gives the weights of some macroblocks, (macroblocks, 64, 64), and 1 where they are no padding, or None."""
@@ -59,8 +60,7 @@ def write_v2(partition: Partition, macroblocks: Macroblocks, refine_rounds: int)
     lengths = partition.record_bytes()
     blocks = len(lengths)
     start = np.cumsum(lengths) - lengths
-    if int(start[-1]) >= 1 << 32:
-        raise SGFP4Error("the records of one tensor begin within its first 4 GiB")
+    _require_short(start)
     region_offset = aligned(V2_HEADER_BYTES + 4 * blocks)
     data = np.zeros(region_offset + int(lengths.sum()), np.uint8)
     header = MAGIC + b"\x02" + blocks.to_bytes(4, "little") + bytes(7)
@@ -73,11 +73,12 @@ def write_v2(partition: Partition, macroblocks: Macroblocks, refine_rounds: int)
 
 
 def write_v1(partition: Partition, macroblocks: Macroblocks, refine_rounds: int) -> bytes:
-    """A container of version 1; all leaves are 64×64."""
+    """A container of version 1 in the same way; all leaves are 64×64."""
     blocks = len(partition.layout)
+    start = np.arange(0, blocks * V1_PAYLOAD_BYTES, V1_PAYLOAD_BYTES)
+    _require_short(start)
     data = np.zeros(blocks * V1_BLOCK_BYTES, np.uint8)
     table = data[: 8 * blocks].view("<u4")
-    start = np.arange(0, blocks * V1_PAYLOAD_BYTES, V1_PAYLOAD_BYTES)
     ternary = partition.ternary[MACROBLOCK].ravel()
     table[blocks:] = start + ternary
     payloads = _Payloads(data[8 * blocks :], Rounding(1), refine_rounds)
@@ -91,6 +92,11 @@ def write_v1(partition: Partition, macroblocks: Macroblocks, refine_rounds: int)
         # By chance alone; but a reader would take it for version 2. The next bias does as well.
         table[0] += 1
     return data.tobytes()
+
+
+def _require_short(start: IntArray) -> None:
+    if int(start[-1]) > LAST_OFFSET:
+        raise SGFP4Error(f"no record or payload of one tensor begins after byte {LAST_OFFSET}")
 
 
 @dataclass(frozen=True)

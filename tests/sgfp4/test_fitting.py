@@ -120,11 +120,13 @@ def test_the_search_comes_close_to_a_thorough_one(size: int, allowed: float) -> 
     rounding = Rounding(2)
     found = float(best_fp4(batch, rounding).error.sum())
     low, high = batch.bounds()
+    middle = (low + high) * np.float32(0.5)
+    centres = (batch.mean(), middle, (batch.mean() + middle) * np.float32(0.5))
     thorough = None
-    for centre in (batch.mean(), (low + high) / 2, (batch.mean() + (low + high) / 2) / 2):
-        for factor in np.geomspace(0.3, 1.1, 40).astype(np.float32):
-            scale = rounding.scale((high - low) / 15 * factor)
-            fit = evaluate(batch, scale, rounding.bias(centre + scale / 2), FP4)
+    for centre in centres:
+        for factor in np.geomspace(0.3, 1.1, 40):
+            scale = rounding.scale((high - low) * np.float32(factor / 15))
+            fit = evaluate(batch, scale, rounding.bias(centre + scale * np.float32(0.5)), FP4)
             fit = refined(batch, fit, FP4, rounding, rounds=8)
             thorough = fit if thorough is None else thorough.better(fit)
     assert thorough is not None
