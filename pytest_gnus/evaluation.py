@@ -206,7 +206,21 @@ class _Reading:
                     doc_hash=str(sample["doc_hash"]),
                     score=float(value) if number else float(value) if isinstance(value, bool) else None,
                     value=None if number else value,
+                    cluster=self._cluster(leaf, sample),
                 )
+
+    def _cluster(self, leaf: str, sample: Mapping[str, Any]) -> str | None:
+        """What a document has in common with others, as a digest: the field may hold a whole passage."""
+        field = self._item.benchmark.cluster
+        if field is None:
+            return None
+        document = sample["doc"]
+        if document.get(field) in (None, ""):
+            raise DataError(
+                f"{leaf}: document {sample['doc_id']} has no field {field!r}, which `cluster` names; it has "
+                f"{listed(sorted(map(str, document)))}"
+            )
+        return canonical_sha256(plain(document[field]))[:16]
 
     def _counts(self, outcomes: Sequence[DocumentOutcome]) -> Counts:
         """Scored, unscored and failed documents are all documents, or it is an error (DESIGN, trap 19)."""

@@ -2,65 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_gnus.errors import RecordError
+from pytest_gnus.gates.categories import category_drops
+from pytest_gnus.gates.comparison import Comparison, NotCompared, compare
 from pytest_gnus.gates.floors import category_floors, hard_floor
-from pytest_gnus.gates.regression import sgfp4_regression
+from pytest_gnus.gates.pairing import Outcome, ScoredDocument
+from pytest_gnus.gates.policy import regression_gate
+from pytest_gnus.gates.regression import NAME as REGRESSION
 from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.plan import BenchmarkItem
 from pytest_gnus.records.fingerprint import same_protocol
-from pytest_gnus.records.store import RecordStore, newest_comparable, score
+from pytest_gnus.records.store import RecordStore, StoredRecord, newest_comparable, score
 
 
 @dataclass(frozen=True)
-class ReferenceScore:
-    """The other side of a comparison, or why there is none."""
+class Reference:
+    """The other side of a comparison, or why there is none.
+
+    `outcomes` are its documents', or why they cannot be had.
+    """
 
     score: float | None
     missing: str = ""
+    outcomes: Sequence[ScoredDocument] | NotCompared = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The gates of an item, and what a person should know although it decides nothing."""
+
+    gates: tuple[GateResult, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
 class References:
-    """Scores to compare with: of this run, else of the newest comparable record."""
+    """Measurements to compare with: of this run, else of the newest comparable record."""
 
     store: RecordStore
-    _measured: dict[tuple[str, str, str], tuple[float, Mapping[str, Any]]] = field(default_factory=dict)
+    _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
 
     def remember(self, item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any]) -> None:
-        self._measured[item.key] = (measurement.score, fields)
+        self._measured[item.key] = (measurement, fields)
 
-    def reference_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> ReferenceScore:
-        """The score of an item's unquantized reference, measured in the same way as the item."""
+    def reference_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> Reference:
+        """An item's unquantized reference, measured in the same way as the item."""
         niche, benchmark, _ = item.key
         command = f"pytest --niche={niche} --gnus-variant=reference -k {benchmark}"
         measured = self._measured.get((niche, benchmark, "reference"))
         if measured is not None:
             changed = same_protocol(measured[1], fields)
             if not changed:
-                return ReferenceScore(measured[0])
-            return ReferenceScore(
+                return Reference(measured[0].score, outcomes=measured[0].outcomes)
+            return Reference(
                 None,
                 f"the reference was measured differently: {', '.join(changed)} differ; check both models",
             )
         if item.not_gated_because:
-            return ReferenceScore(None, "no reference in this run; records are for canonical runs")
+            return Reference(None, "no reference in this run; records are for canonical runs")
         found, passed_over = newest_comparable(self.store.read_all(niche, benchmark, "reference"), fields)
         if found is not None:
-            return ReferenceScore(score(found.content))
+            return Reference(score(found.content), outcomes=self._outcomes(found))
         why = f" ({'; '.join(passed_over[:3])})" if passed_over else ""
-        return ReferenceScore(
+        return Reference(
             None,
             f"no comparable record of the reference{why}; run `{command}`",
         )
 
+    def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:
+        try:
+            samples = self.store.read_samples(record)
+        except RecordError as error:
+            return NotCompared(str(error))
+        return [
+            Outcome(
+                str(sample["task"]),
+                int(sample["doc_id"]),
+                str(sample["doc_hash"]),
+                sample["score"],
+                sample.get("cluster"),
+            )
+            for sample in samples
+        ]
+
 
 def judge(
     item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any], references: References
-) -> list[GateResult]:
+) -> Judgement:
     """The gates of an item: its floors, and for the quantized variant the regression from the reference."""
     thresholds = item.thresholds
     better = measurement.higher_is_better
@@ -71,15 +104,54 @@ def judge(
         floor = not_evaluated("hard_floor", "no floor is set: a blocking benchmark needs one (D-08)")
     gates = [floor] if floor is not None else []
     gates += category_floors(measurement.per_category, thresholds.category_floors, higher_is_better=better)
-    if item.variant == "quantized" and thresholds.regression_max_pct is not None:
-        reference = references.reference_of(item, fields)
-        gates.append(
-            sgfp4_regression(
-                measurement.score,
-                reference.score,
-                thresholds.regression_max_pct,
-                higher_is_better=better,
-                missing=reference.missing,
-            )
-        )
-    return gates
+    limit = thresholds.regression_max_pct
+    if item.variant != "quantized" or (limit is None and item.regression_policy == "threshold"):
+        return Judgement(tuple(gates))
+    reference = references.reference_of(item, fields)
+    comparison = _compared(item, measurement, reference)
+    regression = regression_gate(
+        REGRESSION,
+        comparison,
+        measurement.score,
+        reference.score,
+        limit,
+        item.regression_policy,
+        higher_is_better=better,
+        missing=reference.missing,
+    )
+    warnings = [f"{REGRESSION}: {text}" for text in regression.warnings]
+    warnings += _fallen_categories(item, measurement, reference)
+    return Judgement((*gates, regression.gate), tuple(warnings))
+
+
+def _compared(
+    item: BenchmarkItem, measurement: Measurement, reference: Reference
+) -> Comparison | NotCompared | None:
+    if reference.score is None:
+        return None
+    if isinstance(reference.outcomes, NotCompared):
+        return reference.outcomes
+    return compare(
+        reference.outcomes,
+        measurement.outcomes,
+        higher_is_better=measurement.higher_is_better,
+        reported=(reference.score, measurement.score),
+        minimum_pairs=item.minimum_pairs,
+    )
+
+
+def _fallen_categories(item: BenchmarkItem, measurement: Measurement, reference: Reference) -> list[str]:
+    """The tasks of a group that fell, chance over all of them left out (Holm)."""
+    if len(measurement.per_category) < 2 or isinstance(reference.outcomes, NotCompared):
+        return []
+    drops = category_drops(
+        reference.outcomes,
+        measurement.outcomes,
+        higher_is_better=measurement.higher_is_better,
+        minimum_pairs=item.minimum_pairs,
+    )
+    return [
+        f"{drop.category} fell by {drop.result.absolute_drop:.4f} (p = {drop.adjusted_p:.2g}, Holm)"
+        for drop in drops
+        if drop.flagged and isinstance(drop.result, Comparison)
+    ]

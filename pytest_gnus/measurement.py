@@ -14,6 +14,7 @@ class DocumentOutcome:
     """One document: its task and place, the digest of its content, its score.
 
     `score` is None where the metric gives no number for a single document; `value` is then what it gives.
+    Documents of one `cluster` are not independent of each other.
     """
 
     task: str
@@ -21,9 +22,17 @@ class DocumentOutcome:
     doc_hash: str
     score: float | None
     value: Any = None
+    cluster: str | None = None
 
     def to_record(self) -> dict[str, Any]:
-        entry = {"task": self.task, "doc_id": self.doc_id, "doc_hash": self.doc_hash, "score": self.score}
+        entry: dict[str, Any] = {
+            "task": self.task,
+            "doc_id": self.doc_id,
+            "doc_hash": self.doc_hash,
+            "score": self.score,
+        }
+        if self.cluster is not None:
+            entry["cluster"] = self.cluster
         return entry if self.score is not None else entry | {"value": self.value}
 
 

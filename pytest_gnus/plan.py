@@ -12,7 +12,17 @@ from pytest_gnus.errors import Problem, listed
 from pytest_gnus.models import spec as model_names
 from pytest_gnus.models.registry import local_directory
 from pytest_gnus.models.spec import SGFP4_MANIFEST, ModelSpec, is_hub_id
-from pytest_gnus.schema import Benchmark, Dataset, Mode, ModelEntry, Niche, Source, Thresholds, Variant
+from pytest_gnus.schema import (
+    Benchmark,
+    Dataset,
+    Mode,
+    ModelEntry,
+    Niche,
+    RegressionPolicy,
+    Source,
+    Thresholds,
+    Variant,
+)
 from pytest_gnus.settings import Settings
 from pytest_gnus.tasks.local_data import LocalData
 from pytest_gnus.workspace import Workspace
@@ -58,6 +68,8 @@ class BenchmarkItem:
     model_version: str | None = None
     model_manifest: Path | None = None
     sgfp4_manifest: Path | None = None
+    regression_policy: RegressionPolicy = "threshold"
+    minimum_pairs: int = 30
 
     @property
     def name(self) -> str:
@@ -214,6 +226,8 @@ class Planner:
             sgfp4_manifest=self._path(entry.sgfp4_manifest)
             if specialist and variant == "quantized"
             else None,
+            regression_policy=niche.regression_policy or self.workspace.pipeline.regression_policy,
+            minimum_pairs=niche.minimum_pairs or self.workspace.pipeline.minimum_pairs,
         )
 
     def _path(self, text: str | None) -> Path | None:

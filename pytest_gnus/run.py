@@ -49,6 +49,7 @@ class ItemState:
     measurement: Measurement | None = None
     identity: Fingerprint | None = None
     gates: tuple[GateResult, ...] = ()
+    gate_warnings: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -63,6 +64,7 @@ class ItemState:
                     f"{counts.truncated_prompts} of {counts.requests} prompts were longer than the model's "
                     "context; their oldest tokens were dropped"
                 )
+        found.extend(self.gate_warnings)
         if self.identity is not None and not self.identity.valid:
             found.append(f"the fingerprint is not valid: {', '.join(self.identity.missing)} not known")
         return [f"{self.item.name}: {text}" for text in found]
@@ -148,9 +150,10 @@ class Run:
         """Apply the gates to a measured item."""
         if state.measurement is None or state.identity is None:
             raise ValueError(f"{state.item.name} has not been measured")
-        gates = judge(state.item, state.measurement, state.identity.fields, self.references)
-        state.gates = tuple(gates)
-        return status_of(gates, gated=state.item.is_gated)
+        judgement = judge(state.item, state.measurement, state.identity.fields, self.references)
+        state.gates = judgement.gates
+        state.gate_warnings = judgement.warnings
+        return status_of(state.gates, gated=state.item.is_gated)
 
     def inspect(self, state: ArtifactState) -> None:
         """Measure an artifact's containers and apply its gates.

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Source = Literal["huggingface", "local"]
 Mode = Literal["canonical", "diagnostic"]
 Variant = Literal["baseline", "reference", "quantized"]
+RegressionPolicy = Literal["threshold", "significant", "both", "either"]
 
 #: Preferred primary metrics, in order, where a benchmark names none.
 METRIC_ORDER = ("acc_norm", "acc", "pass@1", "f1", "exact_match", "rouge1", "rougeL", "rouge")
@@ -129,6 +130,7 @@ class Benchmark(_Strict):
     chat_template: bool | str = False
     dataset: Dataset = Field(default_factory=Dataset)
     subtasks: list[str] = Field(default_factory=list)
+    cluster: str | None = Field(default=None, min_length=1)
     diagnostic: DiagnosticOverrides = Field(default_factory=DiagnosticOverrides)
     limit: int | None = Field(default=None, ge=1)
     status: Literal["ready", "not_implemented"] = "ready"
@@ -186,6 +188,8 @@ class Niche(_Strict):
     benchmarks: NicheBenchmarks
     gates: NicheThresholds = Field(default_factory=NicheThresholds)
     sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
+    regression_policy: RegressionPolicy | None = None
+    minimum_pairs: int | None = Field(default=None, ge=2)
 
 
 class Pipeline(_Strict):
@@ -194,6 +198,8 @@ class Pipeline(_Strict):
     source: Source = "huggingface"
     gates: Thresholds = Field(default_factory=Thresholds)
     sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
+    regression_policy: RegressionPolicy = "threshold"
+    minimum_pairs: int = Field(default=30, ge=2)
 
     @model_validator(mode="after")
     def _floors_in_range(self) -> Pipeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ import pytest
 
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.judging import References, judge
-from pytest_gnus.measurement import Counts, Measurement, Protocol
+from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.plan import BenchmarkItem, Request
 from pytest_gnus.recording import build_record
 from pytest_gnus.records.fingerprint import fingerprint
 from pytest_gnus.records.store import RecordStore
-from pytest_gnus.schema import Benchmark, Thresholds, Variant
+from pytest_gnus.schema import Benchmark, RegressionPolicy, Thresholds, Variant
 
 PROTOCOL = Protocol("v1", "colours", "1.0", "sha256:x", "a" * 64, 1234, "b" * 64, {"metric": "acc"}, {})
 FIELDS: Mapping[str, Any] = {
@@ -84,7 +84,7 @@ def keep(store: RecordStore, score: float, item: BenchmarkItem | None = None, **
 def regression(references: References, item: BenchmarkItem | None = None, score: float = 0.5) -> GateResult:
     (gate,) = [
         gate
-        for gate in judge(item or item_of(), measured(score), FIELDS, references)
+        for gate in judge(item or item_of(), measured(score), FIELDS, references).gates
         if gate.name == "sgfp4_regression"
     ]
     return gate
@@ -92,7 +92,7 @@ def regression(references: References, item: BenchmarkItem | None = None, score:
 
 def test_the_quantized_variant_has_its_floors_and_the_regression_gate(references: References) -> None:
     references.remember(item_of("reference"), measured(0.5), FIELDS)
-    gates = judge(item_of(), measured(0.48), FIELDS, references)
+    gates = judge(item_of(), measured(0.48), FIELDS, references).gates
     assert [(gate.name, gate.passed, gate.value) for gate in gates] == [
         ("hard_floor", True, 0.48),
         ("category_floor[warm]", True, 0.25),
@@ -104,21 +104,23 @@ def test_the_quantized_variant_has_its_floors_and_the_regression_gate(references
 
 @pytest.mark.parametrize("variant", ["reference", "baseline"])
 def test_other_variants_have_floors_only(references: References, variant: Variant) -> None:
-    gates = judge(item_of(variant), measured(), FIELDS, references)
+    gates = judge(item_of(variant), measured(), FIELDS, references).gates
     assert [gate.name for gate in gates] == ["hard_floor", "category_floor[warm]"]
 
 
 def test_a_blocking_benchmark_without_a_floor_is_not_passed_over(references: References) -> None:
-    gates = judge(item_of(thresholds=Thresholds(regression_max_pct=0.1)), measured(), FIELDS, references)
+    gates = judge(
+        item_of(thresholds=Thresholds(regression_max_pct=0.1)), measured(), FIELDS, references
+    ).gates
     assert [(gate.name, gate.passed) for gate in gates] == [("hard_floor", None), ("sgfp4_regression", None)]
     assert "a blocking benchmark needs one" in gates[0].detail
-    (alone,) = judge(item_of("reference", Thresholds()), measured(), FIELDS, references)
+    (alone,) = judge(item_of("reference", Thresholds()), measured(), FIELDS, references).gates
     assert (alone.name, alone.passed) == ("hard_floor", None)
 
 
 def test_each_gate_fails_on_its_own(references: References) -> None:
     references.remember(item_of("reference"), measured(0.5), FIELDS)
-    gates = judge(item_of(), measured(0.29, warm=0.1), FIELDS, references)
+    gates = judge(item_of(), measured(0.29, warm=0.1), FIELDS, references).gates
     assert [gate.passed for gate in gates] == [False, False, False]
     assert gates[2].value == pytest.approx(0.42)
 
@@ -126,7 +128,7 @@ def test_each_gate_fails_on_its_own(references: References) -> None:
 def test_where_lower_is_better_all_gates_turn_round(references: References) -> None:
     references.remember(item_of("reference"), measured(10.0, higher=False), FIELDS)
     limits = Thresholds(hard_floor=12.0, regression_max_pct=0.1, category_floors={"cold": 1.0})
-    gates = judge(item_of(thresholds=limits), measured(11.5, higher=False), FIELDS, references)
+    gates = judge(item_of(thresholds=limits), measured(11.5, higher=False), FIELDS, references).gates
     assert [gate.passed for gate in gates] == [True, True, False]
     assert gates[2].value == pytest.approx(0.15)
 
@@ -262,3 +264,95 @@ def test_the_newest_measurement_of_a_reference_counts(references: References) ->
     for score in (0.9, 0.5):
         references.remember(item_of("reference"), measured(score), FIELDS)
     assert regression(references).reference == 0.5
+
+
+def documents(rights: Sequence[bool], tasks: Sequence[str] = ("colours",)) -> tuple[DocumentOutcome, ...]:
+    """One outcome per document, the tasks in turn."""
+    return tuple(
+        DocumentOutcome(tasks[number % len(tasks)], number, f"{number:064x}", float(right))
+        for number, right in enumerate(rights)
+    )
+
+
+def of_documents(rights: Sequence[bool], **changes: Any) -> Measurement:
+    outcomes = documents(rights)
+    score = sum(rights) / len(rights)
+    return replace(measured(score), outcomes=outcomes, n=len(rights), **changes)
+
+
+#: Of 100 documents the candidate loses 12 and wins none: 80 right against 68, 15 % of the reference.
+BEFORE = [number < 80 for number in range(100)]
+AFTER = [number < 68 for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "passed", "warned"),
+    [
+        ("threshold", 0.10, False, False),
+        ("threshold", 0.20, True, True),
+        ("significant", 0.20, False, False),
+        ("both", 0.20, True, True),
+        ("either", 0.20, False, False),
+        ("both", 0.10, False, False),
+    ],
+)
+def test_the_policy_of_the_niche_decides(
+    references: References, policy: RegressionPolicy, limit: float, passed: bool, warned: bool
+) -> None:
+    references.remember(item_of("reference"), of_documents(BEFORE), FIELDS)
+    limits = Thresholds(hard_floor=0.3, regression_max_pct=limit)
+    judgement = judge(
+        item_of(thresholds=limits, regression_policy=policy), of_documents(AFTER), FIELDS, references
+    )
+    gate = judgement.gates[-1]
+    assert (gate.passed, gate.value, gate.reference) == (passed, pytest.approx(0.15), 0.8)
+    assert gate.p_value == pytest.approx(2 * 0.5**12)  # exact McNemar: 12 lost, none won
+    assert any("a significant drop within the limit" in text for text in judgement.warnings) is warned
+
+
+def test_too_few_documents_claim_nothing(references: References) -> None:
+    references.remember(item_of("reference"), of_documents(BEFORE), FIELDS)
+    item = item_of(minimum_pairs=101)
+    gate = judge(item, of_documents(AFTER), FIELDS, references).gates[-1]
+    assert (gate.passed, gate.p_value, gate.ci95) == (False, None, None)
+    assert "insufficient data" in gate.detail
+    significant = judge(
+        replace(item, regression_policy="significant"), of_documents(AFTER), FIELDS, references
+    )
+    assert significant.gates[-1].passed is None
+
+
+def test_the_documents_of_a_record_are_compared_too(store: RecordStore, references: References) -> None:
+    earlier = of_documents(BEFORE)
+    path = store.write(
+        build_record(
+            item_of("reference"),
+            "20260101T000000Z-deadbeef",
+            "passed",
+            measurement=earlier,
+            identity=fingerprint(FIELDS, is_sgfp4=False),
+        ),
+        [outcome.to_record() for outcome in earlier.outcomes],
+    )
+    gate = judge(item_of(), of_documents(AFTER), FIELDS, references).gates[-1]
+    assert gate.p_value == pytest.approx(2 * 0.5**12)
+    samples = next(path.parent.glob("*.samples.jsonl.gz"))
+    samples.write_bytes(samples.read_bytes()[:-9])
+    gate = judge(item_of(), of_documents(AFTER), FIELDS, references).gates[-1]
+    assert (gate.passed, gate.p_value) == (False, None)
+    assert f"{samples.name} cannot be read" in gate.detail
+
+
+def test_categories_that_fell_are_named_without_those_of_chance(references: References) -> None:
+    tasks = ("colours_cold", "colours_warm")
+    reference, candidate = [True] * 120, [number % 2 == 0 or number < 80 for number in range(120)]
+    categories = {"colours_cold": 1.0, "colours_warm": 0.5}
+    before = replace(measured(1.0), outcomes=documents(reference, tasks), per_category=categories)
+    after = replace(
+        measured(sum(candidate) / 120), outcomes=documents(candidate, tasks), per_category=categories
+    )
+    references.remember(item_of("reference"), before, FIELDS)
+    warnings = judge(item_of(), after, FIELDS, references).warnings
+    assert [text for text in warnings if " fell by " in text] == [
+        "colours_warm fell by 0.3333 (p = 3.8e-06, Holm)"  # 20 of 60 lost: 2 * 0.5**20, times two
+    ]

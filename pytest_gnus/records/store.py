@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import secrets
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from pytest_gnus.errors import RecordError
 from pytest_gnus.records import schema
 from pytest_gnus.records.fingerprint import canonical_sha256, same_protocol
 
+_SAMPLE_KEYS = {"task", "doc_id", "doc_hash", "score"}
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -77,6 +79,24 @@ class RecordStore:
                 continue
             if (content["niche"], content["benchmark"], content["variant"]) == (niche, benchmark, variant):
                 yield StoredRecord(path, content)
+
+    def read_samples(self, record: StoredRecord) -> list[dict[str, Any]]:
+        """The per-document outcomes beside a record; empty where it has none.
+
+        Raises:
+            RecordError: the file is missing or broken.
+        """
+        name = record.content["samples"]
+        if name is None:
+            return []
+        try:
+            lines = gzip.decompress((record.path.parent / name).read_bytes()).decode("utf-8").splitlines()
+            samples = [json.loads(line) for line in lines]
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise RecordError(f"{name} cannot be read: {error}") from error
+        if not all(isinstance(sample, dict) and sample.keys() >= _SAMPLE_KEYS for sample in samples):
+            raise RecordError(f"{name} cannot be read: it does not hold outcomes of documents")
+        return samples
 
 
 def newest_comparable(

@@ -131,7 +131,14 @@ def test_all_problems_of_options_and_files_come_at_once(toy):
     toy.benchmark("colours", gates={"hard_flour": 0.1}, num_fewshot="five")
     toy.yaml("benchmarks/broken.yaml", "name: [unclosed\n")
     toy.niche(blocking=["colors"])
-    result = toy.run("--niche=toy", "--gnus-mode=fast", "--gnus-limit=-3", "--gnus-model=mlx:")
+    result = toy.run(
+        "--niche=toy",
+        "--gnus-mode=fast",
+        "--gnus-limit=-3",
+        "--gnus-model=mlx:",
+        "--gnus-dtype=float64",
+        "--gnus-batch-tokens=0",
+    )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     text = result.stderr.str()
     for expected in (
@@ -143,6 +150,8 @@ def test_all_problems_of_options_and_files_come_at_once(toy):
         "--gnus-mode: found 'fast'; allowed: canonical, diagnostic",
         "--gnus-limit: found '-3'; allowed: a whole number from 1 up",
         "--gnus-model: found 'mlx:'",
+        "--gnus-dtype: found 'float64'; allowed: float32, bfloat16, float16, stored",
+        "--gnus-batch-tokens: found '0'; allowed: a whole number from 1 up",
     ):
         assert expected in text
 
