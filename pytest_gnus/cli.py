@@ -42,9 +42,7 @@ def _add_quantize(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     command = commands.add_parser("quantize", help="make an SGFP4 package of a model, or look into one")
     command.add_argument("model", nargs="?", type=Path, metavar="MODEL_DIR", help="an unquantized MLX model")
     command.add_argument("--format", choices=["sgfp4"], default="sgfp4")
-    command.add_argument(
-        "-o", "--output", type=Path, metavar="OUT", help="the package, yet to be made"
-    )
+    command.add_argument("-o", "--output", type=Path, metavar="OUT", help="the package, yet to be made")
     command.add_argument(
         "--inspect", type=Path, metavar="PATH", help="describe a package, a manifest, or a container instead"
     )

@@ -42,7 +42,14 @@ def run(options: argparse.Namespace) -> str:
             begin=lambda weights: bar.reset(total=weights),
             advance=bar.update,
         )
-    return f"{_lost(report)}\n{len(report.kept)} tensors stay unquantized\n{options.output}"
+    lines = [_lost(report), f"{len(report.kept)} tensors stay unquantized"]
+    over = [tensor.name for tensor in report.tensors if not tensor.report.within_target]
+    if over:
+        lines.append(
+            f"{len(over)} tensors are above --target-bpw {options.target_bpw}: no shorter container "
+            f"is possible with these options ({', '.join(over[:3])}{', …' if len(over) > 3 else ''})"
+        )
+    return "\n".join([*lines, str(options.output)])
 
 
 _HEADERS = ("tensor", "shape", "layouts", "ternary", "mse", "relative", "bits/weight")
