@@ -7,7 +7,7 @@ a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from pytest_gnus.errors import ModelError
 _DEFAULT_THETA = 10000.0
 #: Names under which architectures take that base.
 _THETA_NAMES = ("rope_theta", "rotary_emb_base", "rope_freq_base", "rope_base")
+#: Names under which they take the share of a head that is rotated.
+_PARTIAL_NAMES = ("partial_rotary_factor", "rotary_pct")
 #: Settings that change every score, and the value that changes nothing.
 _DECISIVE: Mapping[str, Any] = {
     "attn_logit_softcapping": None,
@@ -49,6 +51,9 @@ class _Repair:
 
     def reads(self, name: str) -> bool:
         return name in self.arguments
+
+    def reads_one_of(self, names: Sequence[str]) -> str | None:
+        return next(filter(self.reads, names), None)
 
     def set(self, name: str, value: Any, why: str) -> None:
         self.overrides[name] = value
@@ -95,24 +100,22 @@ def _repair_rope(repair: _Repair) -> None:
         return
     _theta(repair, nested)
     _scaling(repair, nested)
-    factor = nested.get("partial_rotary_factor")
-    if factor is not None and "partial_rotary_factor" not in repair.config:
-        if repair.reads("partial_rotary_factor"):
-            repair.set("partial_rotary_factor", factor, "it stands inside rope_parameters only")
-        elif factor != 1.0:
-            raise repair.refuse("rope_parameters.partial_rotary_factor", factor, "does not read in mlx-lm")
+    _partial(repair, nested)
 
 
 def _only_old_spelling(repair: _Repair) -> None:
     """`rope_theta` and `rope_scaling` at the top, where an architecture reads `rope_parameters` alone."""
     config = repair.config
     scaling = config.get("rope_scaling")
-    if repair.reads("rope_parameters") and not repair.reads("rope_theta") and "rope_theta" in config:
-        merged = {"rope_type": "default", **(scaling or {}), "rope_theta": config["rope_theta"]}
-        repair.set("rope_parameters", merged, "rope_theta stands outside rope_parameters")
-        return
-    read = repair.reads("rope_scaling") or repair.reads("rope_parameters")
-    if isinstance(scaling, dict) and _kind(scaling) != "default" and not read:
+    scaled = isinstance(scaling, dict) and _kind(scaling) != "default"
+    if repair.reads("rope_parameters") and not repair.reads("rope_theta"):
+        theta = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
+        if theta or scaled:
+            merged = {"rope_type": "default", **(scaling or {}), **theta}
+            repair.set(
+                "rope_parameters", merged, f"{', '.join(theta) or 'rope_scaling'} stands outside of it"
+            )
+    elif scaled and not repair.reads("rope_scaling"):
         raise repair.refuse("rope_scaling", scaling, "does not read in mlx-lm")
 
 
@@ -124,26 +127,58 @@ def _theta(repair: _Repair, nested: Mapping[str, Any]) -> None:
     theta = nested.get("rope_theta")
     if theta is None:
         return
-    top = repair.config.get("rope_theta")
-    if top is not None and top != theta:
+    name = repair.reads_one_of(_THETA_NAMES)
+    for key in dict.fromkeys(("rope_theta", name or "rope_theta")):
+        _agree(key, repair.config.get(key), "rope_parameters.rope_theta", theta)
+    if name is None:
+        if theta != _DEFAULT_THETA:
+            raise repair.refuse("rope_parameters.rope_theta", theta, "does not read in mlx-lm")
+    elif repair.config.get(name) is None:
+        repair.set(name, theta, "rope_theta only inside rope_parameters")
+
+
+def _agree(one_key: str, one: Any, other_key: str, other: Any) -> None:
+    """Refuse two spellings of one setting that say different things."""
+    if one is not None and other is not None and one != other:
         raise ModelError(
-            f"config.json: rope_theta is {top!r}, but rope_parameters.rope_theta is {theta!r}: "
-            "make them equal, or remove the wrong one"
+            f"config.json: {one_key} is {one!r}, but {other_key} is {other!r}: make them equal, or remove "
+            "the wrong one"
         )
-    if top is None and repair.reads("rope_theta"):
-        repair.set("rope_theta", theta, "rope_theta only inside rope_parameters")
-    elif not any(map(repair.reads, _THETA_NAMES)) and theta != _DEFAULT_THETA:
-        raise repair.refuse("rope_parameters.rope_theta", theta, "does not read in mlx-lm")
 
 
 def _scaling(repair: _Repair, nested: Mapping[str, Any]) -> None:
     kind = _kind(nested)
-    if kind == "default" or repair.config.get("rope_scaling"):
+    top = repair.config.get("rope_scaling")
+    if isinstance(top, dict) and top:
+        if "rope_type" in nested or "type" in nested:
+            _agree("the kind of rope_scaling", _kind(top), "that of rope_parameters", kind)
+        for key in top.keys() & nested.keys() - {"rope_type", "type"}:
+            _agree(f"rope_scaling.{key}", top[key], f"rope_parameters.{key}", nested[key])
+        return
+    if kind == "default":
         return
     if not repair.reads("rope_scaling"):
         raise repair.refuse("rope_parameters.rope_type", kind, "does not read in mlx-lm")
-    settings = {key: value for key, value in nested.items() if key != "rope_theta"}
-    repair.set("rope_scaling", settings, f"the {kind} scaling stands inside rope_parameters only")
+    repair.set("rope_scaling", _old_scaling(nested), f"the {kind} scaling stands inside rope_parameters only")
+
+
+def _old_scaling(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a scaling for `rope_scaling`; some architectures look for `type` alone."""
+    return {"type": _kind(nested)} | {key: value for key, value in nested.items() if key != "rope_theta"}
+
+
+def _partial(repair: _Repair, nested: Mapping[str, Any]) -> None:
+    factor = nested.get("partial_rotary_factor")
+    if factor is None:
+        return
+    name = repair.reads_one_of(_PARTIAL_NAMES)
+    key = name or "partial_rotary_factor"
+    _agree(key, repair.config.get(key), "rope_parameters.partial_rotary_factor", factor)
+    if name is None:
+        if factor != 1.0:
+            raise repair.refuse("rope_parameters.partial_rotary_factor", factor, "does not read in mlx-lm")
+    elif repair.config.get(name) is None:
+        repair.set(name, factor, "partial_rotary_factor stands inside rope_parameters only")
 
 
 def _per_layer_type(repair: _Repair, nested: Mapping[str, Mapping[str, Any]]) -> None:
@@ -151,7 +186,9 @@ def _per_layer_type(repair: _Repair, nested: Mapping[str, Mapping[str, Any]]) ->
     local = nested.get("sliding_attention", {}).get("rope_theta")
     others = {key: value for key, value in nested.items() if key != "sliding_attention"}
     if local is not None and repair.reads("rope_local_base_freq"):
-        if repair.config.get("rope_local_base_freq") is None:
+        given = repair.config.get("rope_local_base_freq")
+        _agree("rope_local_base_freq", given, "rope_parameters.sliding_attention.rope_theta", local)
+        if given is None:
             repair.set("rope_local_base_freq", local, "the sliding layers' rope_theta is in rope_parameters")
     else:
         others = dict(nested)
@@ -163,19 +200,28 @@ def _per_layer_type(repair: _Repair, nested: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _repair_nested_text(repair: _Repair) -> None:
-    """The text model of a multimodal one has its settings in `text_config`, read by the model it wraps."""
+    """The text model of a multimodal one has its settings in `text_config`, read by the model it wraps.
+
+    What that model reads is not known here; it is given both spellings, and drops what it does not know.
+    """
     text = repair.config.get("text_config")
     nested = text.get("rope_parameters") if isinstance(text, dict) else None
-    if not isinstance(text, dict) or not isinstance(nested, dict) or "rope_theta" not in nested:
+    if not isinstance(text, dict) or not isinstance(nested, dict):
         return
-    if "rope_theta" not in text:
-        added: dict[str, Any] = {"rope_theta": nested["rope_theta"]}
-        if _kind(nested) != "default" and not text.get("rope_scaling"):
-            added["rope_scaling"] = {key: value for key, value in nested.items() if key != "rope_theta"}
+    where = "text_config.rope_parameters"
+    found: dict[str, Any] = {}
+    if nested and all(isinstance(value, dict) for value in nested.values()):
+        found["rope_local_base_freq"] = nested.get("sliding_attention", {}).get("rope_theta")
+        nested = nested.get("full_attention", {})
+    found["rope_theta"] = nested.get("rope_theta")
+    if _kind(nested) != "default" and not text.get("rope_scaling"):
+        found["rope_scaling"] = _old_scaling(nested)
+    for key in ("rope_local_base_freq", "rope_theta"):
+        _agree(f"text_config.{key}", text.get(key), where, found.get(key))
+    added = {key: value for key, value in found.items() if value is not None and text.get(key) is None}
+    if added:
         repair.overrides["text_config"] = {**text, **added}
-        repair.warnings.append(
-            f"config.json: rope_theta only inside text_config.rope_parameters; {added} used"
-        )
+        repair.warnings.append(f"config.json: {', '.join(added)} only inside {where}; {added} used")
 
 
 def _repair_tied_embeddings(repair: _Repair, weights: Weights) -> None:

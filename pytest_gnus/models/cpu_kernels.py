@@ -84,7 +84,8 @@ def attention(
 ) -> mx.array:
     """`mx.fast.scaled_dot_product_attention`: q (B, heads, N, D), k and v (B, key heads, K, D)."""
     plain = all(value is None for value in keywords.values())
-    if not plain or any(part.dtype != mx.float32 for part in (q, k, v)):
+    readable = not isinstance(mask, mx.array) or mask.dtype in (mx.bool_, mx.float32)
+    if not plain or not readable or any(part.dtype != mx.float32 for part in (q, k, v)):
         return _mlx_attention(q, k, v, scale=scale, mask=mask, **keywords)
     mx.eval(q, k, v, *([mask] if isinstance(mask, mx.array) else []))
     queries, keys, values = (np.array(part, copy=False) for part in (q, k, v))

@@ -30,6 +30,10 @@ class TokenBudget:
         """Tokens that all rows of a pass may look back on together, in one layer."""
         return 32 * self.tokens
 
+    def shrink(self, failed: int) -> None:
+        """A pass of `failed` tokens was too large; that others of its size are too is no news."""
+        self.tokens = max(1, min(self.tokens, failed // 2))
+
     def halve(self) -> None:
         self.tokens = max(1, self.tokens // 2)
 

@@ -97,6 +97,19 @@ def prefix_tree(sequences: Sequence[TokenSequence], minimum_saving: float = 1) -
     return PrefixTree(root, sum(len(node.tokens) for node in root.walk()), sum(map(len, inputs)))
 
 
+def whole_inputs(sequences: Sequence[TokenSequence]) -> PrefixTree:
+    """A flat tree in which equal inputs are one, and no other two have anything in common."""
+    nodes: dict[tuple[int, ...], Node] = {}
+    root = Node((), 0)
+    for index, sequence in enumerate(sequences):
+        tokens = sequence.tokens[:-1]
+        node = nodes.setdefault(tokens, Node(tokens, 0)) if tokens else root
+        node.ends.append(index)
+    root.children = list(nodes.values())
+    _read(root, sequences)
+    return PrefixTree(root, sum(map(len, nodes)), sum(len(sequence.tokens) - 1 for sequence in sequences))
+
+
 def _common_prefix(one: np.ndarray, other: np.ndarray) -> int:
     length = min(len(one), len(other))
     different = np.flatnonzero(one[:length] != other[:length])

@@ -20,7 +20,7 @@ from pytest_gnus.errors import EvaluationError
 from pytest_gnus.models.batches import partition
 from pytest_gnus.models.memory import TokenBudget, is_out_of_memory
 from pytest_gnus.models.path_cache import Paths, empty_paths
-from pytest_gnus.models.prefix_tree import Node, TokenSequence, cut, prefix_tree
+from pytest_gnus.models.prefix_tree import Node, TokenSequence, cut, prefix_tree, whole_inputs
 from pytest_gnus.models.readout import Question, Readout
 from pytest_gnus.models.two_parts import separate
 
@@ -31,6 +31,9 @@ _SHORTEST_NODE = 16
 
 #: Rows of one pass.
 _MOST_ROWS = 256
+
+#: A batch of nodes, each with its row in the state behind their parents, and that state.
+_Work = tuple[list[tuple[int, Node]], Paths | None]
 
 #: Hears how many sequences and how many tokens a pass has finished.
 Advance = Callable[[int, int], None]
@@ -68,6 +71,7 @@ class Strategy:
 
 
 #: From the fastest to what always holds; the first that gives the model's own log-probabilities is taken.
+#: With the last, not even what begins another sequence is read from that one.
 STRATEGIES = (
     Strategy(),
     Strategy(padded="leaves"),
@@ -139,10 +143,13 @@ class ScoringEngine:
         strategy: Strategy,
         advance: Advance,
     ) -> Scores:
-        tree = prefix_tree(sequences, minimum_saving if strategy.shared else math.inf)
+        if strategy == STRATEGIES[-1]:
+            tree = whole_inputs(sequences)
+        else:
+            tree = prefix_tree(sequences, minimum_saving if strategy.shared else math.inf)
         collected = _Collected(sequences, advance)
         start = empty_paths(self._model, copied=strategy.copied) if strategy.shared else None
-        _Walk(readout, strategy, self._budget, collected, self._warn).descend([tree.root], start)
+        _Walk(readout, strategy, self._budget, collected, self._warn).run(tree.root, start)
         return Scores(collected.scores(), tree.tokens, tree.reused)
 
     def _planned(self) -> tuple[Readout, Strategy]:
@@ -207,8 +214,18 @@ class _Walk:
     collected: _Collected
     warn: Callable[[str], None]
 
-    def descend(self, parents: Sequence[Node], paths: Paths | None) -> None:
-        """Run all below some nodes. `paths` is the state behind them, None where nothing is shared."""
+    def run(self, root: Node, start: Paths | None) -> None:
+        """Run all below the root. `start` is the state behind it, None where nothing is shared."""
+        levels = [self._below([root], start)]
+        while levels:
+            batch, paths = next(levels[-1], (None, None))
+            if batch is None:
+                levels.pop()
+            elif (below := self._run(batch, paths)) is not None:
+                levels.append(below)
+
+    def _below(self, parents: Sequence[Node], paths: Paths | None) -> Iterator[_Work]:
+        """What there is to run directly below some nodes; `paths` is the state behind them."""
         children = [(row, child) for row, parent in enumerate(parents) for child in parent.children]
         if paths is not None:
             for _, child in children:
@@ -219,7 +236,7 @@ class _Walk:
             chosen = [entry for entry in children if bool(entry[1].children) is inner]
             chosen.sort(key=lambda entry: -len(entry[1].tokens))
             for batch in self._batches(chosen, paths, inner=inner):
-                self._run(batch, paths)
+                yield batch, paths
 
     def _batches(
         self, rows: list[tuple[int, Node]], paths: Paths | None, *, inner: bool
@@ -243,35 +260,36 @@ class _Walk:
             yield rows[start : start + size]
             start += size
 
-    def _run(self, batch: list[tuple[int, Node]], paths: Paths | None) -> None:
-        """Run one batch and all below it; in smaller pieces where memory runs out."""
-        nodes = [node for _, node in batch]
+    def _run(self, batch: list[tuple[int, Node]], paths: Paths | None) -> Iterator[_Work] | None:
+        """Run one batch; what is to be run next: all below it, or the batch in smaller pieces."""
         try:
             deeper = self._pass(batch, paths)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            self._run_smaller(batch, paths, error)
-            return
-        if deeper is not None:
-            self.descend([node for node in nodes if node.children], deeper)
+            reason = str(error)
+        else:
+            return None if deeper is None else self._below([n for _, n in batch if n.children], deeper)
+        # Not inside `except`: as long as the error is there, so is all that the failed pass has made.
+        return iter([(piece, paths) for piece in self._smaller(batch, paths, reason)])
 
-    def _run_smaller(self, batch: list[tuple[int, Node]], paths: Paths | None, error: BaseException) -> None:
+    def _smaller(
+        self, batch: list[tuple[int, Node]], paths: Paths | None, reason: str
+    ) -> list[list[tuple[int, Node]]]:
+        """A batch that memory was too small for, in pieces."""
         mx.clear_cache()
-        self.budget.halve()
+        self.budget.shrink(len(batch) * max(len(node.tokens) for _, node in batch))
         self.warn("memory ran out: smaller passes were made from there on")
         if len(batch) > 1:
             middle = len(batch) // 2
-            self._run(batch[:middle], paths)
-            self._run(batch[middle:], paths)
-            return
+            return [batch[:middle], batch[middle:]]
         (_, node) = batch[0]
         if paths is None or len(node.tokens) < 2 * _SHORTEST_NODE:
             raise EvaluationError(
-                f"no memory for a pass of {len(node.tokens)} tokens behind {node.start} others: {error}"
-            ) from error
+                f"no memory for a pass of {len(node.tokens)} tokens behind {node.start} others: {reason}"
+            )
         cut(node, len(node.tokens) // 2)
-        self._run(batch, paths)
+        return [batch]
 
     def _pass(self, batch: list[tuple[int, Node]], paths: Paths | None) -> Paths | None:
         """One forward pass; the state behind those nodes that have children.
@@ -311,13 +329,13 @@ def _sizes(lengths: Sequence[int], fits: Callable[[int, int], bool], *, padded: 
 
 
 def _probes(vocabulary_size: int) -> list[TokenSequence]:
-    """A small tree, three levels deep, in which nodes of different length have nodes behind them."""
+    """A small tree, three levels deep; what has nodes behind it is of different and of equal length."""
     stem = [(7 * i + 3) % vocabulary_size for i in range(5)]
 
     def tokens(*numbers: int) -> tuple[int, ...]:
         return tuple((11 * number + 5) % vocabulary_size for number in numbers)
 
-    branches = [tokens(1, 2, 3), tokens(4), tokens(5, 6)]
+    branches = [tokens(1, 2, 3), tokens(4), tokens(5, 6), tokens(13, 7, 14)]
     return [
         TokenSequence((*stem, *branch, *leaf), len(leaf))
         for branch in branches
@@ -335,7 +353,7 @@ def _plain_logprob(model: nn.Module, sequence: TokenSequence) -> float:
 
 
 def _depends_on_length(model: nn.Module) -> bool:
-    return any("DynamicNTK" in type(part).__name__ for part in model.modules())
+    return any("DynamicNTKScaling" in type(part).__name__ for part in model.modules())
 
 
 def _is_float32(model: nn.Module) -> bool:

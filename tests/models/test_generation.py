@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
 import pytest
 from lm_eval.api.instance import Instance
 
+from pytest_gnus.errors import EvaluationError
 from pytest_gnus.models.generation import GenerationRequest, Generator, cut_at_stop
+from pytest_gnus.models.memory import TokenBudget
+from pytest_gnus.models.scoring import ScoringEngine
+from tests.models.architectures import (
+    ARCHITECTURES,
+    END,
+    VOCABULARY,
+    build,
+    naive_generation,
+    random_tokens,
+    watch,
+)
 
 PROMPTS = [
     "Description: The present invention relates to a pump",
@@ -183,3 +198,154 @@ def test_a_stop_string_in_plain_text_of_a_reasoning_model_stops() -> None:
 )
 def test_cut_at_stop(text: str, stops: list[str], expected: str) -> None:
     assert cut_at_stop(text, stops) == expected
+
+
+class _Numbers:
+    """A tokenizer whose text is the numbers of its tokens."""
+
+    eos_token_ids, has_thinking = {END}, False
+
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return " ".join(map(str, tokens))
+
+
+@cache
+def small(name: str) -> tuple[Any, ScoringEngine]:
+    model = build(name)
+    return model, ScoringEngine(model, VOCABULARY, TokenBudget(64))
+
+
+def sharing_requests(seed: int) -> list[GenerationRequest]:
+    """Prompts behind a common stem, one that is another's beginning, the same one twice, and short ones."""
+    draw = random.Random(seed)
+    stem = random_tokens(draw, 70)
+    prompts = [stem + random_tokens(draw, count) for count in (9, 1, 4)]
+    prompts += [prompts[0][:74], prompts[2], [3], [5, 6, 7]]
+    return [GenerationRequest(tuple(prompt), 3 + number) for number, prompt in enumerate(prompts)]
+
+
+@cache
+def greedy_texts(name: str, seed: int) -> list[str]:
+    model, _ = small(name)
+    return [
+        _Numbers().decode(naive_generation(model, request.prompt, request.max_tokens))
+        for request in sharing_requests(seed)
+    ]
+
+
+#: Its rotary embedding depends on the length of the whole: a token at a time, it says something else.
+GENERATING = [name for name in ARCHITECTURES if name != "llama dynamic rope"]
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_prompts_that_share_a_beginning_give_the_text_of_greedy_decoding(name: str) -> None:
+    model, engine = small(name)
+    generator = Generator(model, _Numbers(), lambda: engine.strategy, TokenBudget(64))
+    found = generator.generate(sharing_requests(seed=1))
+    assert [generation.text for generation in found.generations] == greedy_texts(name, 1)
+    # Each token of the stem is run once, in two passes of at most 64.
+    assert found.reused == (5 - 1) * 70
+
+
+@pytest.mark.parametrize("name", GENERATING)
+def test_one_at_a_time_prompts_that_share_a_beginning_leave_each_other_alone(name: str) -> None:
+    model, engine = small(name)
+    generator = Generator(model, _Numbers(), lambda: engine.strategy, TokenBudget(64))
+    generator._in_batches = False
+    found = generator.generate(sharing_requests(seed=1))
+    assert [generation.text for generation in found.generations] == greedy_texts(name, 1)
+
+
+def small_generator(model: Any, batch_tokens: int = 512, **keywords: Any) -> Generator:
+    _, engine = small("llama")
+    return Generator(model, _Numbers(), lambda: engine.strategy, TokenBudget(batch_tokens), **keywords)
+
+
+def test_the_same_prompt_many_times_is_run_once() -> None:
+    """As for several samples of one answer: all but the last token is common."""
+    model = build("llama")
+    generator = small_generator(model)
+    watched = watch(model)
+    prompt = tuple(random_tokens(random.Random(2), 90))
+    found = generator.generate([GenerationRequest(prompt, 4)] * 5)
+    expected = _Numbers().decode(naive_generation(small("llama")[0], prompt, 4))
+    assert [generation.text for generation in found.generations] == [expected] * 5
+    assert found.reused == 4 * 89
+    assert watched.shapes[0] == (1, 89)
+    assert watched.tokens <= 89 + 5 * 5
+
+
+def test_a_prompt_that_ends_where_others_go_on_is_run_once_too() -> None:
+    model = build("llama")
+    draw = random.Random(4)
+    stem = random_tokens(draw, 80)
+    prompts = [stem, stem[:-1] + random_tokens(draw, 3), stem[:-1] + random_tokens(draw, 6)]
+    found = small_generator(model).generate([GenerationRequest(tuple(prompt), 4) for prompt in prompts])
+    assert found.reused == 2 * 79
+    assert [generation.text for generation in found.generations] == [
+        _Numbers().decode(naive_generation(small("llama")[0], prompt, 4)) for prompt in prompts
+    ]
+
+
+def test_one_token_may_be_the_limit() -> None:
+    model, _ = small("llama")
+    requests = [GenerationRequest((1, 2, 3), 1), GenerationRequest((4,), 1), GenerationRequest((4, 9), 2)]
+    found = small_generator(model).generate(requests).generations
+    assert [(generation.tokens, generation.finish) for generation in found] == [
+        (1, "length"),
+        (1, "length"),
+        (2, "length"),
+    ]
+
+
+def test_progress_counts_every_output_once_even_where_memory_ran_out() -> None:
+    model = build("llama")
+    done: list[int] = []
+    generator = small_generator(model)
+    watch(model).before = too_many_rows(2)
+    generator.generate(sharing_requests(seed=1), lambda requests, _tokens: done.append(requests))
+    assert sum(done) == len(sharing_requests(seed=1))
+
+
+def too_many_rows(limit: int) -> Callable[[tuple[int, ...]], None]:
+    def check(shape: tuple[int, ...]) -> None:
+        if shape[0] > limit:
+            raise RuntimeError("[malloc_or_wait] Unable to allocate 123 bytes.")
+
+    return check
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba"])
+def test_where_memory_runs_out_fewer_outputs_are_made_at_once_and_texts_stay(name: str) -> None:
+    model = build(name)
+    heard: list[str] = []
+    _, engine = small(name)
+    budget = TokenBudget(512)
+    generator = Generator(model, _Numbers(), lambda: engine.strategy, budget, warn=heard.append)
+    watch(model).before = too_many_rows(3)
+    found = generator.generate(sharing_requests(seed=1))
+    assert [generation.text for generation in found.generations] == greedy_texts(name, 1)
+    assert budget.tokens < 512
+    assert set(heard) == {"memory ran out: fewer outputs were made at the same time from there on"}
+
+
+def test_no_memory_for_one_output_is_an_error() -> None:
+    model = build("llama")
+    generator = small_generator(model)
+    watch(model).before = too_many_rows(0)
+    with pytest.raises(
+        EvaluationError, match=r"no memory to generate even one output .*Unable to allocate 123"
+    ):
+        generator.generate(sharing_requests(seed=1))
+
+
+def test_other_errors_pass_through() -> None:
+    model = build("llama")
+    generator = small_generator(model)
+
+    def fail(_shape: tuple[int, ...]) -> None:
+        raise RuntimeError("a shape is wrong")
+
+    watch(model).before = fail
+    with pytest.raises(RuntimeError, match="a shape is wrong"):
+        generator.generate(sharing_requests(seed=1))
