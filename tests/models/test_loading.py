@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from pytest_gnus.demo import model_directory
 from pytest_gnus.errors import ModelError
+from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.loading import load
 from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.registry import load as load_any
@@ -222,3 +224,111 @@ def test_memory_does_not_grow_from_load_to_load() -> None:
         for spec in specs:
             pool.get(spec)
     assert mx.get_active_memory() <= after_two * 1.05
+
+
+def small_llama(directory: Path, reference: Path, **changes: Any) -> Path:
+    """A random model with an output head of its own, and the tokenizer of the embedded one.
+
+    A change of None takes a key away.
+    """
+    shutil.copytree(reference, directory, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    config = {
+        "model_type": "llama",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5,
+        "vocab_size": json.loads((reference / "config.json").read_text())["vocab_size"],
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "eos_token_id": 0,
+        **changes,
+    }
+    config = {key: value for key, value in config.items() if value is not None}
+    (directory / "config.json").write_text(json.dumps(config))
+    model = importlib.import_module("mlx_lm.models.llama")
+    mx.random.seed(2)
+    whole = model.Model(model.ModelArgs.from_dict({**config, "tie_word_embeddings": False}))
+    weights = {name: 4.0 * value for name, value in tree_flatten(whole.parameters())}
+    mx.save_safetensors(str(directory / "model.safetensors"), weights)
+    return directory
+
+
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            {"rope_theta": 500.0},
+            {"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}},
+        ),
+        (
+            {"rope_theta": 500.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+            {"rope_parameters": {"rope_theta": 500.0, "rope_type": "llama3", **LLAMA3}},
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 4.0}},
+            {"rope_parameters": {"rope_type": "linear", "factor": 4.0}},
+        ),
+        ({"tie_word_embeddings": False}, {"tie_word_embeddings": None}),
+    ],
+    ids=["rope_theta", "llama3 scaling", "linear scaling", "output head"],
+)
+def test_both_spellings_of_a_setting_give_equal_log_probabilities(
+    reference_directory: Path, tmp_path: Path, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    first = load(ModelSpec("mlx", str(small_llama(tmp_path / "one", reference_directory, **one))))
+    directory = small_llama(tmp_path / "other", reference_directory, **other)
+    second = load(ModelSpec("mlx", str(directory)))
+    assert logprob(second) == pytest.approx(logprob(first), abs=1e-6)
+    assert first.warnings == ()
+    assert second.warnings
+    # mlx-lm by itself would read the second file as something else.
+    from mlx_lm import load as load_plain
+
+    plain, tokenizer = load_plain(str(directory))
+    tokens = mx.array([tokenizer.encode("".join(PAIR))])
+    ours: Any = second.lm
+    assert not mx.allclose(ours._generator._model(tokens), plain(tokens), atol=1e-2).item()
+
+
+def test_an_output_head_that_tying_would_drop_is_refused(reference_directory: Path, tmp_path: Path) -> None:
+    directory = small_llama(tmp_path / "model", reference_directory, tie_word_embeddings=True)
+    with pytest.raises(ModelError, match="tie_word_embeddings: found True, which llama takes as leave"):
+        load(ModelSpec("mlx", str(directory)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float16"), ("stored", "float16")],
+)
+def test_the_format_to_compute_in_can_be_chosen(
+    embedded: Any, reference_directory: Path, dtype: str, expected: str
+) -> None:
+    model = load(ModelSpec("mlx", str(reference_directory)), ComputeOptions(dtype=dtype, batch_tokens=77))
+    assert model.dtype == expected
+    lm: Any = model.lm
+    assert lm._scoring._budget.tokens == 77
+    assert logprob(model) == pytest.approx(logprob(embedded), abs=0.3)
+
+
+def test_memory_does_not_grow_from_item_to_item(embedded: Any) -> None:
+    requests = [
+        Instance("loglikelihood", {}, (f"{PAIR[0]} {number}", choice), number)
+        for number in range(40)
+        for choice in (" A", " B valve")
+    ]
+    embedded.lm.loglikelihood(requests)
+    after_one = mx.get_active_memory()
+    for _ in range(3):
+        embedded.lm.loglikelihood(requests)
+    assert mx.get_active_memory() <= after_one
