@@ -19,9 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
-    except GnusError as error:
+    except (GnusError, OSError) as error:
         print(f"gnus: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("gnus: interrupted; nothing was left behind", file=sys.stderr)
+        return 130
     return status
 
 
@@ -68,7 +71,7 @@ def _add_quantize(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="PATTERN",
         help="weights that stay unquantized (repeatable); default: embeddings and norms",
     )
-    command.set_defaults(run=_quantize)
+    command.set_defaults(run=_quantize, usage_error=command.error)
 
 
 def _quantize(options: argparse.Namespace) -> int:
@@ -78,7 +81,7 @@ def _quantize(options: argparse.Namespace) -> int:
         print(quantizing.inspect(options.inspect))
         return 0
     if options.model is None or options.output is None:
-        raise GnusError("quantize needs MODEL_DIR and -o OUT, or --inspect PATH")
+        options.usage_error("quantize needs MODEL_DIR and -o OUT, or --inspect PATH")
     print(quantizing.run(options))
     return 0
 

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> str:
         ternary_preference=options.ternary_preference,
         thresholds=tuple(options.threshold),
     )
-    with tqdm(unit="weight", unit_scale=True, desc=options.output.name, leave=False) as bar:
+    with tqdm(unit="weight", unit_scale=True, desc=options.output.name, leave=False, disable=None) as bar:
         report = quantize(
             options.model,
             options.output,

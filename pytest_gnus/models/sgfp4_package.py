@@ -123,7 +123,7 @@ def quantize(
     if target.exists():
         raise ModelError(f"{target} exists; choose another place, or remove it")
     config = _configuration(source)
-    if config.get("quantization") or config.get("quantization_config"):
+    if config.get("quantization") or config.get("quantization_config") or is_package(source):
         raise ModelError(f"{source} is quantized already: quantize the model it was made from")
     tensors = _stored(source)
     chosen = [name for name, tensor in sorted(tensors.items()) if _is_quantizable(name, tensor, keep)]

@@ -15,7 +15,6 @@ from lm_eval.api.instance import Instance
 from mlx.utils import tree_flatten
 
 from pytest_gnus.errors import GnusError, ModelError
-from pytest_gnus.models import sgfp4_package
 from pytest_gnus.models.loading import load
 from pytest_gnus.models.sgfp4_package import is_package, measure, quantize
 from pytest_gnus.models.spec import ModelSpec
@@ -206,7 +205,7 @@ def test_a_reference_that_does_not_fit_is_named(
 
 
 def test_what_cannot_be_quantized_leaves_nothing_behind(
-    reference_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: Path, reference_directory: Path, tmp_path: Path
 ) -> None:
     source = Path(shutil.copytree(reference_directory, tmp_path / "source"))
     target = tmp_path / "out" / "package"
@@ -225,10 +224,11 @@ def test_what_cannot_be_quantized_leaves_nothing_behind(
         quantize(reference_directory, tmp_path / "there", EncodeOptions())
     with pytest.raises(ModelError, match=r"has no config\.json"):
         quantize(tmp_path / "there", target, EncodeOptions())
+    with pytest.raises(ModelError, match="package is quantized already"):
+        quantize(package, target, EncodeOptions())
     (source / "config.json").write_text('{"quantization": {"bits": 4}}')
     with pytest.raises(ModelError, match="is quantized already"):
         quantize(source, target, EncodeOptions())
-    monkeypatch.setattr(sgfp4_package, "UNQUANTIZED", ())
     with pytest.raises(ModelError, match="has no matrix to quantize"):
         quantize(reference_directory, target, EncodeOptions(), keep=("*",))
 
