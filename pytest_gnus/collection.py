@@ -53,6 +53,13 @@ class _GnusFunction(pytest.Function):
 
     seconds: float = 0.0
 
+    def mark(self, niche: str, benchmark: str, variant: str, *, blocking: bool) -> None:
+        """The product's own marks, for `-m` and for those who read them."""
+        self.add_marker(pytest.mark.niche(niche))
+        self.add_marker(pytest.mark.benchmark(benchmark))
+        self.add_marker(pytest.mark.variant(variant))
+        self.add_marker(pytest.mark.blocking if blocking else pytest.mark.diagnostic)
+
     if hasattr(pytest.Item, "id"):
 
         @property
@@ -83,10 +90,7 @@ class BenchmarkFunction(_GnusFunction):
     def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
         item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
         item.planned = planned
-        item.add_marker(pytest.mark.niche(planned.niche))
-        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
-        item.add_marker(pytest.mark.variant(planned.variant))
-        item.add_marker(pytest.mark.blocking if planned.blocking else pytest.mark.diagnostic)
+        item.mark(planned.niche, planned.benchmark.name, planned.variant, blocking=planned.blocking)
         return item
 
     @cached_property
@@ -106,10 +110,7 @@ class ArtifactFunction(_GnusFunction):
     def make(cls, parent: SpecialistFile, planned: ArtifactItem) -> ArtifactFunction:
         item: ArtifactFunction = cls.from_parent(parent, name=planned.name, callobj=_artifact_function())
         item.planned = planned
-        item.add_marker(pytest.mark.niche(planned.niche))
-        item.add_marker(pytest.mark.benchmark(planned.benchmark))
-        item.add_marker(pytest.mark.variant(planned.variant))
-        item.add_marker(pytest.mark.blocking)
+        item.mark(planned.niche, planned.benchmark, planned.variant, blocking=True)
         return item
 
     @cached_property

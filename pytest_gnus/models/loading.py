@@ -15,6 +15,7 @@ from typing import Any
 from pytest_gnus.errors import GnusError, ModelError
 from pytest_gnus.models import sgfp4_package
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
+from pytest_gnus.models.config_file import read_config
 from pytest_gnus.models.config_repair import Weights, repaired_config
 from pytest_gnus.models.cpu import load_fast_blas
 from pytest_gnus.models.loaded import LoadedModel
@@ -162,15 +163,7 @@ def _inspected(directory: Path) -> _Weights:
     """What can be told without reading weights, so that a wrong directory fails at once."""
     if not directory.is_dir():
         raise ModelError(f"there is no model directory {directory}")
-    path = directory / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{directory} is no model directory: it has no config.json")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} holds no JSON object")
+    config = read_config(directory)
     if not any(directory.glob("model*.safetensors")) and not (directory / INITIALIZATION_FILE).is_file():
         raise ModelError(f"{directory} holds no weights: no file model*.safetensors")
     return _Weights(directory, config)

@@ -25,6 +25,7 @@ import numpy as np
 
 from pytest_gnus.errors import ModelError
 from pytest_gnus.gates.artifact import ArtifactNumbers
+from pytest_gnus.models.config_file import read_config
 from pytest_gnus.records.fingerprint import directory_sha256
 from pytest_gnus.sgfp4 import (
     ContainerInfo,
@@ -122,7 +123,7 @@ def quantize(
     """
     if target.exists():
         raise ModelError(f"{target} exists; choose another place, or remove it")
-    config = _configuration(source)
+    config = read_config(source)
     if config.get("quantization") or config.get("quantization_config") or is_package(source):
         raise ModelError(f"{source} is quantized already: quantize the model it was made from")
     tensors = _stored(source)
@@ -152,19 +153,6 @@ def quantize(
         )
         (folder / MANIFEST_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return report
-
-
-def _configuration(directory: Path) -> dict[str, Any]:
-    path = directory / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{directory} is no model directory: it has no config.json")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} holds no JSON object")
-    return content
 
 
 def _stored(directory: Path) -> dict[str, Any]:
