@@ -494,3 +494,23 @@ def test_after_an_interrupt_what_was_measured_is_on_disk(toy):
     assert [record["benchmark"] for record in toy.records()] == ["colours"]
     assert not list((toy.path / "artifacts" / "benchmarks").glob(".*"))
     assert "KeyboardInterrupt" in output
+
+
+def test_documents_that_share_a_passage_are_compared_in_clusters(toy):
+    documents = choice_documents([0, 1, 2, 3] * 15)
+    for number, document in enumerate(documents):
+        document["passage"] = f"passage {number // 2}"
+    toy.data("colours/test.jsonl", documents)
+    toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passage")
+    toy.run("--niche=toy").assert_outcomes(passed=2)
+    gate = toy.record("colours")["gates"][-1]
+    assert gate["name"] == "sgfp4_regression"
+    assert "60 pairs in 30 clusters" in gate["detail"]
+    toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passages")
+    result = toy.run("--niche=toy", "-k", "reference")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*document 0 has no field 'passages', which `cluster` names; it has answer, choices, pass*"
+        ]
+    )
