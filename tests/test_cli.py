@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from pytest_gnus import cli, quantizing
 from pytest_gnus.demo import model_directory
 
 REFERENCE = str(model_directory("reference"))
+
+
+def test_the_command_is_installed() -> None:
+    (script,) = entry_points(group="console_scripts", name="gnus")
+    assert script.load() is cli.main
 
 
 @pytest.mark.parametrize("arguments", [[], [REFERENCE], ["-o", "x"]], ids=["none", "model", "output"])

@@ -510,7 +510,5 @@ def test_documents_that_share_a_passage_are_compared_in_clusters(toy):
     result = toy.run("--niche=toy", "-k", "reference")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        [
-            "*document 0 has no field 'passages', which `cluster` names; it has answer, choices, pass*"
-        ]
+        ["*document 0 has no field 'passages', which `cluster` names; it has answer, choices, pass*"]
     )

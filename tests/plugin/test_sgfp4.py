@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from pytest_gnus.demo import model_directory
 from pytest_gnus.models.spec import SGFP4_MANIFEST
 from tests.conftest import ToyWorkspace
 
+#: As the script `gnus` does it, wherever that was installed.
+GNUS = (sys.executable, "-m", "pytest_gnus.cli")
 ITEM = "config/specialists/toy.yaml::sgfp4[toy-quantized]"
 
 
@@ -134,21 +137,19 @@ def test_wrong_limits_are_usage_errors(toy: ToyWorkspace, artifact: Path) -> Non
 
 def test_gnus_quantize_makes_what_the_gate_takes(toy: ToyWorkspace, artifact: Path) -> None:
     shutil.rmtree(artifact)
-    result = toy.pytester.run(
-        "gnus", "quantize", "models/reference", "-o", "models/package", "--niche", "toy"
-    )
+    result = toy.pytester.run(*GNUS, "quantize", "models/reference", "-o", "models/package", "--niche", "toy")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["tensor*bits/weight", "total*4.2*", "8 tensors stay unquantized"])
     assert json.loads((artifact / SGFP4_MANIFEST).read_text())["niche"] == "toy"
     toy.run(ITEM, "--niche=toy").assert_outcomes(passed=1)
-    inspected = toy.pytester.run("gnus", "quantize", "--inspect", "models/package")
+    inspected = toy.pytester.run(*GNUS, "quantize", "--inspect", "models/package")
     inspected.stdout.fnmatch_lines(
         ["base model*reference", "*model.layers.0.mlp.down_proj.weight*128x384*v2*"]
     )
     container = next((artifact / "sgfp4").iterdir())
-    toy.pytester.run("gnus", "quantize", "--inspect", str(container)).stdout.fnmatch_lines(
+    toy.pytester.run(*GNUS, "quantize", "--inspect", str(container)).stdout.fnmatch_lines(
         ["*macroblocks*v2*"]
     )
-    again = toy.pytester.run("gnus", "quantize", "models/reference", "-o", "models/package")
+    again = toy.pytester.run(*GNUS, "quantize", "models/reference", "-o", "models/package")
     assert again.ret == 1
     again.stderr.fnmatch_lines(["gnus: *package exists; choose another place, or remove it"])
