@@ -100,7 +100,7 @@ class _Attention:
     """One attention, in tasks of some rows, some key heads and some queries each.
 
     q (B, key heads, group, N, D), k and v (B, key heads, K, D), result as q; mask None, "causal", or an
-    array over (B, key heads, group, N, K).
+    array over (B, key heads, group, N, K), True where a boolean one hides.
     """
 
     q: np.ndarray
@@ -115,7 +115,8 @@ class _Attention:
         batch, heads, count, width = q.shape
         groups = (batch, k.shape[1], heads // k.shape[1], count)
         if isinstance(mask, np.ndarray):
-            mask = _grouped(mask, groups, k.shape[2])
+            # Turned round once, and not by each task: what is True is hidden from here on.
+            mask = _grouped(~mask if mask.dtype == np.bool_ else mask, groups, k.shape[2])
         result = np.empty((*groups, v.shape[3]), dtype=np.float32)
         return cls(q.reshape(*groups, width), k, v, np.float32(scale), mask, result)
 
@@ -173,7 +174,8 @@ def _hide_future(scores: np.ndarray) -> None:
 
 
 def _apply_mask(scores: np.ndarray, mask: np.ndarray) -> None:
+    """`mask` is added, or, where it is of booleans, says what is hidden."""
     if mask.dtype == np.bool_:
-        scores[~mask] = _HIDDEN
+        np.copyto(scores, _HIDDEN, where=mask)
     else:
         scores += mask

@@ -235,8 +235,27 @@ class _Walk:
         for inner in (True, False):
             chosen = [entry for entry in children if bool(entry[1].children) is inner]
             chosen.sort(key=lambda entry: -len(entry[1].tokens))
-            for batch in self._batches(chosen, paths, inner=inner):
-                yield batch, paths
+            for family in self._families(chosen):
+                for batch in self._batches(family, paths, inner=inner):
+                    yield batch, paths
+
+    def _families(self, rows: list[tuple[int, Node]]) -> Iterator[list[tuple[int, Node]]]:
+        """The children of each parent that fill passes by themselves, then all others together.
+
+        Behind one parent all paths are equally long: no padding, and no mask but the causal one.
+        """
+        of_parent: dict[int, list[tuple[int, Node]]] = {}
+        for entry in rows:
+            of_parent.setdefault(entry[0], []).append(entry)
+        others: list[tuple[int, Node]] = []
+        for family in of_parent.values():
+            if len(of_parent) > 1 and sum(len(node.tokens) for _, node in family) < self.budget.tokens:
+                others.extend(family)
+            else:
+                yield family
+        if others:
+            others.sort(key=lambda entry: -len(entry[1].tokens))
+            yield others
 
     def _batches(
         self, rows: list[tuple[int, Node]], paths: Paths | None, *, inner: bool

@@ -18,6 +18,7 @@ from mlx_lm.models.cache import RotatingKVCache
 from pytest_gnus.errors import EvaluationError
 from pytest_gnus.models.batches import PASS_COST
 from pytest_gnus.models.memory import TokenBudget
+from pytest_gnus.models.path_cache import Paths
 from pytest_gnus.models.prefix_tree import TokenSequence
 from pytest_gnus.models.readout import gathered
 from pytest_gnus.models.scoring import STRATEGIES, Score, ScoringEngine, Strategy, _plain_logprob, _probes
@@ -454,3 +455,30 @@ def test_a_rotary_base_that_does_not_depend_on_the_length_is_no_reason_to_share_
         rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
     )
     assert new_engine(hunyuan_v1_dense.Model(arguments)).strategy == STRATEGIES[0]
+
+
+def test_questions_behind_different_blocks_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the subjects of a group: within one block there is no mask but the causal one."""
+    draw = random.Random(8)
+    blocks = [random_tokens(draw, length) for length in (70, 90)]
+    sequences = [
+        TokenSequence((*block, *random_tokens(draw, draw.randint(4, 9)), 5), 1)
+        for block in blocks
+        for _ in range(40)
+    ]
+    opened: list[set[int]] = []
+    original = Paths.open
+
+    def recorded(paths: Paths, rows: Sequence[int], lengths: Sequence[int]) -> list[Any]:
+        opened.append(set(rows))
+        return original(paths, rows, lengths)
+
+    model = build("llama")
+    engine = ScoringEngine(model, VOCABULARY, TokenBudget(200))
+    assert engine.strategy == STRATEGIES[0]
+    monkeypatch.setattr(Paths, "open", recorded)
+    scores = engine.score(sequences).scores
+    assert len(opened) > 4
+    assert all(len(rows) == 1 for rows in opened)
+    for sequence, found in zip(sequences, scores, strict=True):
+        assert found.logprob == pytest.approx(naive(model, sequence)[0], abs=1e-4)
