@@ -17,7 +17,7 @@ from pytest_gnus.models import sgfp4_package
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
 from pytest_gnus.models.config_file import read_config
 from pytest_gnus.models.config_repair import Weights, repaired_config
-from pytest_gnus.models.cpu import load_fast_blas
+from pytest_gnus.models.cpu import REFERENCE_BLAS, Blas, expected_blas, load_fast_blas
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec, is_hub_id
 from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, read_manifest
@@ -93,7 +93,17 @@ def load_directory(
         blas=blas.name if on_cpu else None,
         quantization=quantization,
         directories=directories,
-        warnings=weights.warnings,
+        warnings=(*weights.warnings, *_late_blas(blas, on_cpu)),
+    )
+
+
+def _late_blas(blas: Blas, on_cpu: bool) -> tuple[str, ...]:
+    """A fast BLAS is there, but MLX was imported before it could be loaded: by a conftest, say."""
+    if not on_cpu or blas != REFERENCE_BLAS or expected_blas() == REFERENCE_BLAS:
+        return ()
+    return (
+        f"MLX was imported before {expected_blas().name} could be loaded, and computes with its reference "
+        "BLAS, many times slower: import it later",
     )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from pytest_gnus.errors import ModelError
 from pytest_gnus.gates.artifact import ArtifactNumbers
 from pytest_gnus.models.config_file import read_config
+from pytest_gnus.models.cpu import load_fast_blas
 from pytest_gnus.records.fingerprint import directory_sha256
 from pytest_gnus.sgfp4 import (
     ContainerInfo,
@@ -157,6 +158,7 @@ def quantize(
 
 def _stored(directory: Path) -> dict[str, Any]:
     """All tensors of a model directory, read when they are used."""
+    load_fast_blas()  # whoever imports MLX first decides what it computes with
     import mlx.core as mx
 
     paths = sorted(directory.glob("model*.safetensors"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -319,6 +321,22 @@ def test_the_format_to_compute_in_can_be_chosen(
     lm: Any = model.lm
     assert lm._scoring._budget.tokens == 77
     assert logprob(model) == pytest.approx(logprob(embedded), abs=0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a BLAS loaded ahead of MLX")
+def test_mlx_imported_too_early_is_told(reference_directory: Path) -> None:
+    program = (
+        "import mlx.core\n"
+        "from pytest_gnus.models.cpu import expected_blas\n"
+        "from pytest_gnus.models.loading import load\n"
+        "from pytest_gnus.models.spec import ModelSpec\n"
+        f"model = load(ModelSpec('mlx', {str(reference_directory)!r}))\n"
+        "print(expected_blas().name, model.blas, model.warnings)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    if told.startswith("reference"):
+        pytest.skip("there is no fast BLAS here to be late for")
+    assert "reference ('MLX was imported before" in told
 
 
 def test_memory_does_not_grow_from_item_to_item(embedded: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gnus.demo import model_directory
+from pytest_gnus.models.cpu import expected_blas
 from pytest_gnus.models.spec import SGFP4_MANIFEST
 from pytest_gnus.records.fingerprint import file_sha256
 from pytest_gnus.records.schema import validate
@@ -48,6 +49,9 @@ def test_the_gate_passes_each_model_is_loaded_once_and_the_records_are_valid(pat
         assert record["fingerprint_valid"] is True
         assert record["model"]["embedded_demonstration"] is True
         assert record["model_version"] == "embedded demonstration"
+        # The artifact is read before any model is loaded; MLX must have been given its BLAS by then.
+        if record["environment"]["device"] == "cpu":
+            assert record["environment"]["blas"] == expected_blas().name
     floors = {"bigpatent": 0.20, "uspto_classification": 0.30}
     for record in records:
         score = record["results"][record["benchmark"]]["score"]
