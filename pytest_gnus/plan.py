@@ -70,6 +70,7 @@ class BenchmarkItem:
     sgfp4_manifest: Path | None = None
     regression_policy: RegressionPolicy = "threshold"
     minimum_pairs: int = 30
+    failures_to_block: int = 3
 
     @property
     def name(self) -> str:
@@ -113,6 +114,11 @@ class ArtifactItem:
 
     variant: ClassVar[Variant] = "quantized"
     benchmark: ClassVar[str] = "sgfp4"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether gates that do not hold fail this item."""
+        return self.not_gated_because is None
 
     @property
     def name(self) -> str:
@@ -228,6 +234,7 @@ class Planner:
             else None,
             regression_policy=niche.regression_policy or self.workspace.pipeline.regression_policy,
             minimum_pairs=niche.minimum_pairs or self.workspace.pipeline.minimum_pairs,
+            failures_to_block=self.workspace.failures_to_block(niche),
         )
 
     def _path(self, text: str | None) -> Path | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def new_run_id() -> str:
     """A name for a run that sorts by time and that no two runs share."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Run:
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
-        self.references = References(self.store)
+        self.references = References(self.store, self.run_id)
 
     def skip(self, item: BenchmarkItem) -> Skip | None:
         """Whether an item is not to be measured. Looks at files only.
@@ -218,7 +218,19 @@ class Run:
                 gates=state.gates if measurement else (),
             )
         return FinishedItem(
-            outcome=ItemOutcome(item.benchmark.name, item.variant, item.blocking, status, reason or ""),
+            outcome=ItemOutcome(
+                item.benchmark.name,
+                item.variant,
+                item.blocking,
+                status,
+                reason or "",
+                notes=tuple(
+                    f"{gate.name}: {gate.detail}"
+                    for gate in state.gates
+                    if not gate.evaluated and gate.severity == "note"
+                ),
+                accepted=tuple(f"{gate.name} {gate.accepted}" for gate in state.gates if gate.accepted),
+            ),
             niche=item.niche,
             not_gated=item.not_gated_because,
             record=record,
@@ -230,5 +242,5 @@ def _broken_gates(gates: Sequence[GateResult]) -> str:
     return "; ".join(
         f"{gate.name}{'' if gate.evaluated else ' not evaluated'}: {gate.detail}"
         for gate in gates
-        if not gate.holds
+        if gate.is_against
     )

@@ -55,6 +55,7 @@ class Session:
         self._without_artifact = planner.without_artifact()
         self._is_worker = hasattr(config, "workerinput")
         self._niches = [workspace.niches[name] for name in settings.niches]
+        self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
 
     # What is imported below is not needed for collecting, which is to be instant.
 
@@ -63,19 +64,19 @@ class Session:
         """The run that measures; on an xdist worker a part of the controller's."""
         from pytest_gnus.models import registry
         from pytest_gnus.models.pool import ModelPool
-        from pytest_gnus.records.store import RecordStore
+        from pytest_gnus.records.store import open_store
         from pytest_gnus.run import Run, new_run_id
 
         run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
         pool = ModelPool(partial(registry.load, options=compute))
-        return Run(RecordStore(self._settings.artifacts), run_id, pool)
+        return Run(open_store(self._settings.artifacts, self._settings.history), run_id, pool)
 
     @cached_property
     def summary(self) -> RunSummary:
         from pytest_gnus.reporting.summary import RunSummary
 
-        return RunSummary(self.run.store, self.run.run_id, self._niches, self._settings)
+        return RunSummary(self.run.references, self._niches, self._settings, self._failures_to_block)
 
     @classmethod
     def start(cls, config: pytest.Config) -> Session:
@@ -202,6 +203,8 @@ class Session:
         state: ItemState | ArtifactState, error: BaseException | None, report: pytest.TestReport
     ) -> tuple[Status, str | None]:
         """What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip."""
+        from pytest_gnus.gates.verdict import status_of
+
         if isinstance(error, GateFailure):
             return "failed", None
         if isinstance(error, pytest.skip.Exception) and state.skip is not None:
@@ -210,7 +213,7 @@ class Session:
             return "skipped", _text_of(report)  # a user's own skip
         if error is not None or not report.passed:
             return "error", _text_of(report)
-        return ("passed" if all(gate.holds for gate in state.gates) else "warned"), None
+        return status_of(state.gates, gated=state.item.is_gated), None
 
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
@@ -222,7 +225,7 @@ class Session:
 
         self.summary.take(
             FinishedItem(
-                outcome=ItemOutcome(**finished["outcome"]),
+                outcome=ItemOutcome(**finished["outcome"] | _tuples(finished["outcome"])),
                 niche=finished["niche"],
                 not_gated=finished["not_gated"],
                 record=finished["record"],
@@ -246,6 +249,11 @@ class Session:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)
+
+
+def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What a report of an xdist worker brings as lists."""
+    return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
 
 
 def _text_of(report: pytest.TestReport) -> str:

@@ -36,6 +36,7 @@ class Settings:
     dtype: str | None = None
     batch_tokens: int | None = None
     artifacts: Path = field(default_factory=lambda: Path("artifacts"))
+    history: str | None = None
 
     @property
     def variants(self) -> tuple[Variant, ...] | None:
@@ -75,7 +76,8 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
         limit=limit,
         dtype=dtype,
         batch_tokens=batch_tokens,
-        artifacts=reader.directory(artifacts) if artifacts else root / "artifacts",
+        artifacts=reader.directory("artifacts", artifacts) if artifacts else root / "artifacts",
+        history=reader.history(),
     )
     return settings, reader.problems
 
@@ -95,9 +97,26 @@ class _OptionReader:
         value = self.value(name)
         return str(value).strip() or None if value is not None else None
 
-    def directory(self, text: str) -> Path:
+    def history(self) -> str | None:
+        """The URL of the history: a folder without `://` is one of this machine."""
+        text = self.text("history")
+        if text is None:
+            return None
+        url = text if "://" in text else self.directory("history", text).resolve().as_uri()
+        from pytest_gnus.errors import RecordError
+        from pytest_gnus.records.remote import RemoteHistory
+
+        try:
+            RemoteHistory.open(url)
+        except RecordError as error:
+            allowed = "a folder, or a URL that fsspec knows: file, s3, gs, hf, memory, ..."
+            self.problems.append(Problem(self._where("history"), "", str(error), allowed))
+            return None
+        return url
+
+    def directory(self, name: str, text: str) -> Path:
         """A directory as typed: relative to where pytest was started, or to the ini file for the setting."""
-        given = self._config.getoption("gnus_artifacts") is not None
+        given = self._config.getoption(f"gnus_{name}") is not None
         base = self._config.invocation_params.dir if given else self._config.rootpath
         return base / Path(text).expanduser()
 

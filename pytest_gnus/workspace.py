@@ -56,6 +56,10 @@ class Workspace:
         own = benchmark.gates.over(self.pipeline.gates).over(BUILT_IN_THRESHOLDS)
         return niche.gates.for_benchmark(benchmark.name).over(own)
 
+    def failures_to_block(self, niche: Niche) -> int:
+        """On how many builds in a row a trend gate must not hold to block a niche: niche over pipeline."""
+        return niche.consecutive_failures_to_block or self.pipeline.consecutive_failures_to_block
+
 
 def find_root(*starts: Path) -> Path | None:
     """The nearest folder, from each start upwards, that holds `config/specialists/`."""

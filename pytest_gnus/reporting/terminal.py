@@ -34,6 +34,10 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         )
         for reason in verdict.reasons:
             terminal.write_line(f"  {reason}")
+        for decision in verdict.accepted:
+            terminal.write_line(f"  relies on a decision: {decision}", yellow=True)
+        for warning in verdict.warnings:
+            terminal.write_line(f"  warning: {warning}", yellow=True)
         for entry in verdict.not_evaluated:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
@@ -68,15 +72,18 @@ def _score(results: Mapping[str, Any]) -> str:
 
 
 def _gates(gates: Mapping[str, Mapping[str, Any]]) -> str:
-    """`2/2`, and the names of those that do not hold."""
+    """`2/2`, and the names of those that do not hold; what was only noted is not counted."""
     if not gates:
         return "-"
-    broken = [
-        f"{name} {'FAILED' if g['evaluated'] else 'not evaluated'}"
-        for name, g in gates.items()
-        if not g["passed"]
-    ]
-    return f"{len(gates) - len(broken)}/{len(gates)}{' ' + ', '.join(broken) if broken else ''}"
+    counted = {name: g for name, g in gates.items() if g["passed"] or g["severity"] != "note"}
+    broken = [f"{name} {_word(g)}" for name, g in counted.items() if not g["passed"]]
+    return f"{len(counted) - len(broken)}/{len(counted)}{' ' + ', '.join(broken) if broken else ''}"
+
+
+def _word(gate: Mapping[str, Any]) -> str:
+    if not gate["evaluated"]:
+        return "not evaluated"
+    return "FAILED" if gate["severity"] == "block" else "warns"
 
 
 def _number(value: float | None) -> str:
