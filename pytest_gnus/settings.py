@@ -102,10 +102,10 @@ class _OptionReader:
         text = self.text("history")
         if text is None:
             return None
-        url = text if "://" in text else self.directory("history", text).resolve().as_uri()
         from pytest_gnus.errors import RecordError
-        from pytest_gnus.records.remote import RemoteHistory
+        from pytest_gnus.records.remote import RemoteHistory, history_url
 
+        url = history_url(text, self.base("history"))
         try:
             RemoteHistory.open(url)
         except RecordError as error:
@@ -116,9 +116,11 @@ class _OptionReader:
 
     def directory(self, name: str, text: str) -> Path:
         """A directory as typed: relative to where pytest was started, or to the ini file for the setting."""
+        return self.base(name) / Path(text).expanduser()
+
+    def base(self, name: str) -> Path:
         given = self._config.getoption(f"gnus_{name}") is not None
-        base = self._config.invocation_params.dir if given else self._config.rootpath
-        return base / Path(text).expanduser()
+        return self._config.invocation_params.dir if given else self._config.rootpath
 
     def _where(self, name: str) -> str:
         if self._config.getoption(f"gnus_{name}") is not None:

@@ -55,12 +55,12 @@ def earlier_runs(
     for record in islice(store.read_all(*key), LOOK_BACK):
         written = _comparable_stamp(stamp_of(_name(record)))
         # What is still to come was written before this; it cannot be of a run that began after it.
-        ready = [entry for entry in held if _began(entry[0]) > written]
+        ready = [entry for entry in held if began(entry[0]) > written]
         yield from _newest_first(ready)
         held = [entry for entry in held if entry not in ready]
-        began = record.run_id if isinstance(record, StoredRecord) else stamp_of(_name(record))
+        run = record.run_id if isinstance(record, StoredRecord) else stamp_of(_name(record))
         if isinstance(record, UnreadableRecord) or record.run_id < run_id:
-            held.append((began, record))
+            held.append((run, record))
     yield from _newest_first(held)
 
 
@@ -75,7 +75,7 @@ def _name(record: StoredRecord | UnreadableRecord) -> str:
     return record.path.name if isinstance(record, StoredRecord) else record.name
 
 
-def _began(run: str) -> str:
+def began(run: str) -> str:
     """When a run began, by its id; a foreign id tells nothing, so that its record is held to the end."""
     match = _RUN_STAMP.match(run)
     return _comparable_stamp(match[0]) if match else ""

@@ -164,6 +164,11 @@ class RemoteHistory:
             raise
 
 
+def history_url(text: str, base: Path) -> str:
+    """The URL of a history as typed: what has no `://` is a folder of this machine, relative to `base`."""
+    return text if "://" in text else f"file://{(base / Path(text).expanduser()).resolve()}"
+
+
 def _protocols(filesystem: Any) -> tuple[str, ...]:
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)

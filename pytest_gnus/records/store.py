@@ -51,6 +51,16 @@ class StoredRecord:
         return str(self.content["run_id"])
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Niche, benchmark and variant."""
+        return (self.content["niche"], self.content["benchmark"], self.content["variant"])
+
+    @property
+    def stamp(self) -> str:
+        """When it was made, as in the name of its file."""
+        return datetime.fromisoformat(self.content["timestamp_utc"]).strftime(STAMP)
+
+    @property
     def build(self) -> str:
         """Which weights were measured: the digest over the manifests of the fingerprint."""
         return build_of(self.content["fingerprint"])
@@ -83,6 +93,11 @@ class RecordStore:
     @property
     def folder(self) -> Path:
         return self.artifacts / "benchmarks"
+
+    @property
+    def fetched(self) -> Path:
+        """Copies of what was fetched from the remote history; the folder can be thrown away."""
+        return self.artifacts / "history"
 
     def write(self, record: Mapping[str, Any], samples: Sequence[Mapping[str, Any]] = ()) -> Path:
         """Validate and write one record, its per-document outcomes first, each in one step.
@@ -136,16 +151,35 @@ class RecordStore:
                 name: True for name in self.remote.names(niche, benchmark, variant) if name not in names
             }
         # The stamp sorts as text, and it is the part of the name that no benchmark's name can hold.
+        key = (niche, benchmark, variant)
         for name in sorted(names, key=stamp_of, reverse=True):
             try:
-                if names[name] and self.remote is not None:
-                    self._fetch(name, self.remote, niche, benchmark, variant)
-                content = read(self.folder / name)
+                content = self._fetched_content(key, name) if names[name] else read(self.folder / name)
             except RecordError as error:
                 yield UnreadableRecord(name, str(error))
                 continue
-            if (content["niche"], content["benchmark"], content["variant"]) == (niche, benchmark, variant):
-                yield StoredRecord(self.folder / name, content)
+            if (content["niche"], content["benchmark"], content["variant"]) == key:
+                yield StoredRecord((self.fetched if names[name] else self.folder) / name, content)
+
+    def newest_first(self) -> Iterator[StoredRecord | UnreadableRecord]:
+        """Every record of every benchmark, read one by one; see `read_all`.
+
+        Raises:
+            RecordError: the remote history cannot be listed.
+        """
+        names: dict[str, tuple[str, str, str] | None] = dict.fromkeys(self._listing.all_names(self.folder))
+        if self.remote is not None:
+            for folder, name in self.remote.everything():
+                if len(folder) == 3 and name.endswith("Z.json"):
+                    names.setdefault(name, (folder[0], folder[1], folder[2]))
+        for name in sorted(names, key=stamp_of, reverse=True):
+            key = names[name]
+            try:
+                yield (
+                    self.get(key, name) if key else StoredRecord(self.folder / name, read(self.folder / name))
+                )
+            except RecordError as error:
+                yield UnreadableRecord(name, str(error))
 
     def get(self, key: tuple[str, str, str], name: str) -> StoredRecord:
         """The record of a name, of one benchmark (niche, benchmark, variant).
@@ -153,20 +187,25 @@ class RecordStore:
         Raises:
             RecordError: it is not there, cannot be read, or is another benchmark's.
         """
-        path = self.folder / name
-        if not path.exists() and self.remote is not None:
-            self._fetch(name, self.remote, *key)
-        content = read(path)
+        is_here = self.remote is None or (self.folder / name).exists()
+        content = read(self.folder / name) if is_here else self._fetched_content(key, name)
         if (content["niche"], content["benchmark"], content["variant"]) != key:
             raise RecordError(f"{name}: a record of something else")
-        return StoredRecord(path, content)
+        return StoredRecord((self.folder if is_here else self.fetched) / name, content)
 
-    def _fetch(self, name: str, remote: RemoteHistory, niche: str, benchmark: str, variant: str) -> None:
-        """Bring a record here, if it is whole: a broken copy must not stay once the original is mended."""
-        packed = remote.fetch(niche, benchmark, variant, name)
-        parse(packed, name)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / name, packed)
+    def _fetched_content(self, key: tuple[str, str, str], name: str) -> dict[str, Any]:
+        """A record of the remote history, fetched once.
+
+        It is kept only if it is whole: a broken copy must not stay once the original is mended.
+        """
+        path = self.fetched / name
+        if path.exists() or self.remote is None:
+            return read(path)
+        packed = self.remote.fetch(*key, name)
+        content = parse(packed, name)
+        self.fetched.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, packed)
+        return content
 
     def read_samples(self, record: StoredRecord) -> list[dict[str, Any]]:
         """The per-document outcomes beside a record; empty where it has none.
@@ -178,10 +217,9 @@ class RecordStore:
         if name is None:
             return []
         path = record.path.parent / name
-        if not path.exists() and self.remote is not None and record.path.parent == self.folder:
-            content = record.content
-            packed = self.remote.fetch(content["niche"], content["benchmark"], content["variant"], name)
-            if hashlib.sha256(packed).hexdigest() == content["samples_sha256"]:
+        if not path.exists() and self.remote is not None and record.path.parent == self.fetched:
+            packed = self.remote.fetch(*record.key, name)
+            if hashlib.sha256(packed).hexdigest() == record.content["samples_sha256"]:
                 write_atomically(path, packed)
         try:
             if file_sha256(path) != record.content["samples_sha256"]:
@@ -220,10 +258,20 @@ class _Listing:
     by_prefix: dict[str, list[str]] = field(default_factory=dict)
 
     def names(self, folder: Path, prefix: str) -> list[str]:
+        """The names with what stands before the stamp."""
+        self._refresh(folder)
+        return self.by_prefix.get(prefix, [])
+
+    def all_names(self, folder: Path) -> list[str]:
+        self._refresh(folder)
+        return [name for names in self.by_prefix.values() for name in names]
+
+    def _refresh(self, folder: Path) -> None:
         try:
             changed = folder.stat().st_mtime_ns
         except FileNotFoundError:
-            return []
+            self.by_prefix, self.changed = {}, -1
+            return
         # A folder that changed within the clock's grain may have changed again since.
         if changed != self.changed or time.time_ns() - changed < _CLOCK_GRAIN_NS:
             self.by_prefix = {}
@@ -232,7 +280,6 @@ class _Listing:
                 if name.endswith("Z.json") and not name.startswith("."):
                     self.by_prefix.setdefault(name.rpartition("_")[0], []).append(name)
             self.changed = changed
-        return self.by_prefix.get(prefix, [])
 
 
 def stamp_of(name: str) -> str:
