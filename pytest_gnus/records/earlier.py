@@ -17,7 +17,7 @@ from pytest_gnus.records.store import (
 )
 
 #: So many of an item's records, the newest, are looked through: a run costs the same with a long history.
-LOOK_BACK = 100
+LOOK_BACK = 50
 
 _RUN_STAMP = re.compile(r"^\d{8}T\d{6}(\.\d{6})?Z")
 
@@ -90,7 +90,7 @@ def newest_comparable(
     records: Iterable[StoredRecord | UnreadableRecord], fingerprint: Mapping[str, Any]
 ) -> Found:
     """The first record with a score measured in the same way, whatever weights it measured."""
-    return _first(records, fingerprint, other_than=None)
+    return _first(islice(records, LOOK_BACK), fingerprint, other_than=None)
 
 
 def previous_run(

@@ -14,7 +14,9 @@ from pytest_gnus.gates.trends import COMPOSITE
 from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, niche_verdict
 from pytest_gnus.judging import References
 from pytest_gnus.niche_judging import NicheJudging, fallen_benchmarks
-from pytest_gnus.records.store import STAMP, read, write_json
+from pytest_gnus.records.store import STAMP, StoredRecord, read, write_json
+from pytest_gnus.repairs import repair_report
+from pytest_gnus.reporting import repair
 from pytest_gnus.run import FinishedItem
 from pytest_gnus.schema import Niche
 from pytest_gnus.settings import Settings
@@ -53,6 +55,7 @@ class RunSummary:
         self._not_gated: str | None = None
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
+        self.repairs: dict[str, Path] = {}
         self.write_errors: list[str] = []
         self.changed_exit_status = False
 
@@ -99,7 +102,24 @@ class RunSummary:
                 )
                 self.verdicts.append(verdict)
                 self._write(verdict, rows)
+                if verdict.must_fail:
+                    self._suggest_repairs(niche.niche, rows)
         self._upload()
+
+    def _suggest_repairs(self, niche: str, rows: Sequence[Row]) -> None:
+        """Write what a person should look at. A report that cannot be made changes no verdict."""
+        failed = [
+            row.outcome.benchmark
+            for row in rows
+            if row.outcome.blocking and row.outcome.status in ("failed", "warned")
+        ]
+        try:
+            records = [StoredRecord(row.path, read(row.path)) for row in rows if row.path is not None]
+            report = repair_report(self._store, niche, self._run_id, records, list(dict.fromkeys(failed)))
+            if report is not None:
+                self.repairs[niche] = repair.write(self._store, report)
+        except (OSError, RecordError) as error:
+            self.write_errors.append(f"repair report of {niche}: {error}")
 
     @staticmethod
     def _quantized(niche: Niche, rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:

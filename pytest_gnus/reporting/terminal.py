@@ -38,6 +38,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
             terminal.write_line(f"  relies on a decision: {decision}", yellow=True)
         for warning in verdict.warnings:
             terminal.write_line(f"  warning: {warning}", yellow=True)
+        if verdict.niche in summary.repairs:
+            terminal.write_line(f"  what to look at: {summary.repairs[verdict.niche]}")
         for entry in verdict.not_evaluated:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
