@@ -17,7 +17,7 @@ from pytest_gnus.records.store import (
 )
 
 #: So many of an item's records, the newest, are looked through: a run costs the same with a long history.
-LOOK_BACK = 50
+LOOK_BACK = 100
 
 _RUN_STAMP = re.compile(r"^\d{8}T\d{6}(\.\d{6})?Z")
 

@@ -39,6 +39,7 @@ STAMP = "%Y%m%dT%H%M%S.%fZ"
 
 #: A coarse clock of a file system; within it, two changes may carry one time.
 _CLOCK_GRAIN_NS = 2_000_000_000
+_RELIST_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class RecordStore:
             write_new(path, json_bytes(content))
         except FileExistsError:
             raise RecordError(f"{path.name} is there already; records are never overwritten") from None
+        self._listing.changed = -1
         return path
 
     def stem(self, record: Mapping[str, Any]) -> str:
@@ -271,6 +273,7 @@ class _Listing:
     """
 
     changed: int = -1
+    listed: float = 0.0
     by_prefix: dict[str, list[str]] = field(default_factory=dict)
 
     def names(self, folder: Path, prefix: str) -> list[str]:
@@ -288,14 +291,15 @@ class _Listing:
         except FileNotFoundError:
             self.by_prefix, self.changed = {}, -1
             return
-        # A folder that changed within the clock's grain may have changed again since.
-        if changed != self.changed or time.time_ns() - changed < _CLOCK_GRAIN_NS:
+        # A folder that changed within the clock's grain may have changed again since, by another run.
+        is_recent = time.time_ns() - changed < _CLOCK_GRAIN_NS
+        if changed != self.changed or (is_recent and time.monotonic() - self.listed > _RELIST_SECONDS):
             self.by_prefix = {}
             # Not `iterdir`: a Path for each of ten thousand names takes ten times as long.
             for name in os.listdir(folder):  # noqa: PTH208
                 if name.endswith("Z.json") and not name.startswith("."):
                     self.by_prefix.setdefault(name.rpartition("_")[0], []).append(name)
-            self.changed = changed
+            self.changed, self.listed = changed, time.monotonic()
 
 
 def stamp_of(name: str) -> str:

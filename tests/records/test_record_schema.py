@@ -291,7 +291,7 @@ def test_the_environment_holds_no_user_host_or_variable(monkeypatch: pytest.Monk
 def test_a_record_without_any_of_its_keys_is_refused(key: str) -> None:
     record = copy.deepcopy(RECORD)
     del record[key]
-    refused(record, repr(key), "required")
+    refused(record, f'"{key}"', "required")
 
 
 @pytest.mark.parametrize(
