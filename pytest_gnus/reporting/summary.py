@@ -42,6 +42,7 @@ class RunSummary:
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
         self.write_errors: list[str] = []
+        self.reporter_errors: list[str] = []
         self.changed_exit_status = False
 
     def take(self, finished: FinishedItem, seconds: float) -> None:

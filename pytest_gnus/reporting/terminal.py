@@ -41,6 +41,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
+    for error in summary.reporter_errors:
+        terminal.write_line(f"a reporter failed: {error}", yellow=True)
 
 
 def _cells(row: Row) -> list[str]:
