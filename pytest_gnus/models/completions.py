@@ -165,7 +165,7 @@ class CompletionsModel(TokenLanguageModel):
                 return None  # a text that is no token by itself
             second = self._echo([*ids, *again])
         except GnusError as error:
-            return str(error)
+            return f"asked for those of a prompt's tokens: {error}"
         generated, read = first.logprobs[-1], second.logprobs[len(ids)]
         if not abs(generated - read) <= _SAME_LOGPROB:
             return (
