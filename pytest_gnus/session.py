@@ -100,6 +100,7 @@ class Session:
                 "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
+        _check_conftest(config, root)
         hooks = Hooks(config)
         try:
             workspace, settings = cls._resolved(config, root, hooks.providers())
@@ -261,6 +262,23 @@ class Session:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)
+
+
+def _check_conftest(config: pytest.Config, root: Path) -> None:
+    """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
+
+    pytest does not load one that lies above its root directory, as after a start in a folder of a project
+    without an ini file.
+    """
+    conftest = root / "conftest.py"
+    if config.option.noconftest or not conftest.is_file():
+        return
+    loaded = (Path(name) for name, _ in config.pluginmanager.list_name_plugin() if name)
+    if not any(path.name == "conftest.py" and path.is_file() and path.samefile(conftest) for path in loaded):
+        raise pytest.UsageError(
+            f"pytest-gnus: pytest has not loaded {conftest}, with whatever gates, providers and fixtures it "
+            f"holds: start pytest in {root}, or with --rootdir={root}"
+        )
 
 
 def _text_of(report: pytest.TestReport) -> str:

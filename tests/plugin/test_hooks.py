@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pytest_gnus.records.schema import validate
@@ -16,7 +18,7 @@ class Mine(Provider):
         from pytest_gnus.models.demo_models import ConstantModel
         return LoadedModel(spec=spec, lm=ConstantModel(), identity=f"mine:{{spec.name}}")
     def abilities(self, name):
-        return Abilities(gives_loglikelihood=name != "chat", generates=name != "scorer", reason="by its nature")
+        return Abilities(generates=False)
 
 def pytest_gnus_providers():
     return [Mine()]
@@ -34,6 +36,10 @@ def pytest_gnus_gates(item, measurement, model, fingerprint, reference, config):
 
 def conftest(toy, text, folder=""):
     (toy.path / folder / "conftest.py").write_text(text)
+
+
+def not_implemented(toy):
+    toy.yaml("benchmarks/later.yaml", {"name": "later", "status": "not_implemented", "reason": "no sandbox"})
 
 
 def use(toy, model):
@@ -131,7 +137,6 @@ def test_nothing_one_or_several_gates(toy, answer):
     assert names[2:] == (["a", "b"] if "GateResult" in answer else [])
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -145,11 +150,9 @@ def test_nothing_one_or_several_gates(toy, answer):
         ("GateResult('', True)", "HookError: * gave a gate with the name ''*"),
     ],
 )
-def test_a_gate_that_cannot_be_had_is_an_error_and_never_a_pass(toy, answer, expected, workers):
-    if workers and answer != "1 / 0":
-        pytest.skip("once is enough for the way to the controller")
+def test_a_gate_that_cannot_be_had_is_an_error_and_never_a_pass(toy, answer, expected):
     conftest(toy, GATE.format(answer=answer))
-    result = toy.run("--niche=toy", *workers)
+    result = toy.run("--niche=toy")
     result.assert_outcomes(errors=2)
     result.stdout.fnmatch_lines([f"*{expected.replace('[', '[[]')}*"])
     record = toy.record("colours")
@@ -157,6 +160,25 @@ def test_a_gate_that_cannot_be_had_is_an_error_and_never_a_pass(toy, answer, exp
     assert (record["status"], record["results"]["colours"]["score"]) == ("error", None)
     assert record["reason"].startswith("HookError")
     assert toy.verdict()["verdict"] == "block"
+
+
+def test_a_gate_that_raises_is_an_error_under_xdist_too(toy):
+    conftest(toy, GATE.format(answer="1 / 0"))
+    toy.run("--niche=toy", "-n", "2").assert_outcomes(errors=2)
+    assert toy.record("colours")["reason"].startswith("HookError")
+    assert toy.verdict()["verdict"] == "block"
+
+
+def test_a_conftest_that_pytest_has_not_loaded_cannot_be_left_out_silently(toy, monkeypatch):
+    toy.run("--niche=toy").assert_outcomes(passed=2)
+    monkeypatch.chdir(toy.path / "benchmarks")
+    toy.run("--niche=toy").assert_outcomes(passed=2)
+    conftest(toy, GATE.format(answer="GateResult('mine', False)"))
+    result = toy.run("--niche=toy")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{toy.path}/conftest.py*--rootdir={toy.path}*"])
+    toy.run("--niche=toy", f"--rootdir={toy.path}").assert_outcomes(failed=2)
+    toy.run("--niche=toy", "--noconftest").assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize("answer", ["GateResult('hard_floor', True)", "[GateResult('twice', True)] * 2"])
@@ -169,21 +191,20 @@ def test_two_gates_of_one_name_do_not_pass(toy, answer):
 
 
 def test_a_gate_is_not_asked_of_what_was_not_measured(toy):
-    conftest(toy, "def pytest_gnus_gates(): raise RuntimeError('asked')")
-    toy.benchmark(
-        "later", task=None, status="not_implemented", reason="no sandbox", num_fewshot=None, metric=None
-    )
+    conftest(toy, "def pytest_gnus_gates(): raise RuntimeError('EVALUATED')")
+    not_implemented(toy)
     toy.niche(blocking=["later"])
     result = toy.run("--niche=toy")
     result.assert_outcomes(skipped=2)
-    assert "asked" not in result.stdout.str()
+    assert "EVALUATED" not in result.stdout.str()
 
 
 def test_a_diagnostic_benchmark_below_a_gate_of_others_warns(toy):
     conftest(toy, GATE.format(answer="GateResult('mine', False, detail='too low')"))
     toy.niche(diagnostic=["colours"])
     result = toy.run("--niche=toy")
-    result.assert_outcomes(passed=2, warnings=2)
+    result.assert_outcomes(passed=2, warnings=7)
+    result.stdout.fnmatch_lines(["*colours[[]toy-quantized[]]: mine failed: too low*"])
     assert toy.record("colours")["status"] == "warned"
 
 
@@ -208,14 +229,10 @@ def pytest_gnus_run_finished(run_id, verdicts, artifacts):
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_a_reporter_hears_of_each_item_once_and_of_the_end(toy, workers):
-    import json
-
     conftest(toy, REPORTER)
     toy.benchmark("shapes")
     toy.data("shapes/test.jsonl", choice_documents([0, 1, 2, 3]))
-    toy.benchmark(
-        "later", task=None, status="not_implemented", reason="no sandbox", num_fewshot=None, metric=None
-    )
+    not_implemented(toy)
     toy.niche(blocking=["colours"], diagnostic=["shapes", "later"])
     (toy.path / "data" / "benchmarks" / "shapes" / "test.jsonl").write_text("")
     toy.run("--niche=toy", *workers).assert_outcomes(passed=2, errors=2, skipped=2)
@@ -242,7 +259,7 @@ def test_a_reporter_that_fails_is_said_and_changes_nothing(toy):
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
         [
-            "a reporter failed: pytest_gnus_item_finished of conftest.py raised OSError: disk full (conftest.py,*",
+            "a reporter failed: pytest_gnus_item_finished of conftest.py raised OSError: disk full (*, line 1)",
             "a reporter failed: pytest_gnus_run_finished of other raised ValueError: toy (other.py, line 2)",
         ]
     )

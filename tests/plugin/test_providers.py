@@ -263,7 +263,7 @@ def test_what_a_task_of_lm_evals_needs_is_looked_at_before_a_model_is_loaded(toy
         "class Chat(Provider):\n"
         "    name = 'chat'\n"
         "    def load(self, spec, options):\n"
-        "        raise RuntimeError('loaded')\n"
+        "        raise RuntimeError('LOADED')\n"
         "    def abilities(self, name):\n"
         "        return Abilities(gives_loglikelihood=False, reason='it only talks')\n"
         "def pytest_gnus_providers():\n"
@@ -284,7 +284,7 @@ def test_what_a_task_of_lm_evals_needs_is_looked_at_before_a_model_is_loaded(toy
     result.stdout.fnmatch_lines(
         ["*arc_easy is of the type multiple_choice, for which chat:x gives no log-prob* (it only talks)*"]
     )
-    assert "loaded" not in result.stdout.str()
+    assert "LOADED" not in result.stdout.str()
 
 
 def test_a_model_that_only_scores_cannot_generate(toy):
