@@ -115,8 +115,8 @@ def test_every_model_of_lm_evals_that_only_generates_is_known_without_importing_
     for name in MODEL_MAPPING:
         try:
             source = inspect.getsource(get_model(name).loglikelihood)
-        except ImportError:
-            continue  # of a package that is not installed
+        except (ImportError, ValueError):
+            continue  # of a package that is not installed, or (0.4.13's audio model) registered wrongly
         only_generates = "raise NotImplementedError" in source
         abilities = BUILT_IN.abilities(parse(f"lm_eval:{name},model=x", Path()))
         assert abilities.gives_loglikelihood is not only_generates, name
