@@ -59,6 +59,8 @@ class Stub:
 
     def _completion(self, request: dict[str, Any]) -> dict[str, Any]:
         prompt = request["prompt"]
+        if isinstance(prompt, list) and isinstance(prompt[0], list):
+            (prompt,) = prompt  # a batch of one
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         made, finish, reason = self._generated(ids, request)
         text = self.tokenizer.decode(made)
