@@ -121,7 +121,14 @@ class HarnessModel(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         answers = self._asked(self._inner.loglikelihood, requests)
-        return [(float(logprob), bool(greedy)) for logprob, greedy in answers]
+        scores = [(float(logprob), bool(greedy)) for logprob, greedy in answers]
+        asked = [score for request, (score, _) in zip(requests, scores, strict=True) if request.args[1]]
+        if asked and not any(asked):
+            # lm-eval's API models add up nothing where a server ignores `echo`; every first choice then wins.
+            raise EvaluationError(
+                f"{self._name} gave the log-probability 0 to each of {len(asked)} texts: it scores none"
+            )
+        return scores
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         # Some of lm-eval's models give (log-probability, greedy), as its documentation once had it.

@@ -60,7 +60,7 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
         device=device,
         quantization=_quantization(model.config),
         directories=directories,
-        identity=_hub_identity(spec, commit, adapter),
+        identity=hub_identity(spec, commit, adapter),
     )
 
 
@@ -85,7 +85,7 @@ def _adapter(spec: ModelSpec) -> Path | None:
     return directory
 
 
-def _hub_identity(spec: ModelSpec, commit: str | None, adapter: Path | None) -> str | None:
+def hub_identity(spec: ModelSpec, commit: str | None, adapter: Path | None) -> str | None:
     """Which weights of the hub; with the digest of an adapter over them."""
     if commit is None:
         return None

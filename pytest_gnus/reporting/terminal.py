@@ -15,7 +15,7 @@ _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", 
 
 def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
     """Write the table and a line per niche; nothing where nothing ran."""
-    if not summary.rows:
+    if not summary.rows and not summary.reporter_errors:
         return
     terminal.section("benchmark summary")
     terminal.write_line(

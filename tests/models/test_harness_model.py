@@ -24,7 +24,9 @@ class Recorded(LM):
         self.asked: list[Instance] = []
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Any]:
-        raise NotImplementedError("only talks")
+        if not self.answers:
+            raise NotImplementedError("only talks")
+        return self.answers
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[Any]:
         return self.answers
@@ -76,6 +78,15 @@ def test_a_missing_answer_is_an_error(answers: list[Any]) -> None:
 def test_what_a_model_cannot_answer_is_an_error_with_its_own_words() -> None:
     with pytest.raises(EvaluationError, match="recorded cannot answer: only talks"):
         HarnessModel(Recorded([]), "recorded").loglikelihood([])
+
+
+def test_a_server_that_echoes_nothing_must_not_score_zero() -> None:
+    pairs = [("a", " b"), ("a", " c"), ("a", "")]
+    requests = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
+    with pytest.raises(EvaluationError, match="the log-probability 0 to each of 2 texts"):
+        HarnessModel(Recorded([(0, True)] * 3), "recorded").loglikelihood(requests)
+    scored = HarnessModel(Recorded([(0, True), (-1.0, False), (0, True)]), "recorded").loglikelihood(requests)
+    assert scored == [(0.0, True), (-1.0, False), (0.0, True)]
 
 
 def test_rolling_answers_come_in_two_forms() -> None:

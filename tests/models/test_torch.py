@@ -15,6 +15,7 @@ from pytest_gnus.errors import EvaluationError, ModelError
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.registry import load
 from pytest_gnus.models.spec import ModelSpec
+from pytest_gnus.models.torch_loading import hub_identity
 
 PAIRS = [
     ("Abstract: A pump for water with a valve and a rotor.\nCPC section:", " F"),
@@ -169,6 +170,17 @@ def test_lm_evals_own_name_gives_the_same(torch_model: Any, reference_directory:
     found = model.lm.loglikelihood(requests(PAIRS[:5]))
     expected = torch_model.lm.loglikelihood(requests(PAIRS[:5]))
     assert [a[0] for a in found] == pytest.approx([b[0] for b in expected], abs=1e-4)
+
+
+def test_weights_of_the_hub_are_told_by_their_commit(tmp_path: Path) -> None:
+    spec = ModelSpec("hf", "org/name")
+    assert hub_identity(spec, None, None) is None
+    assert hub_identity(spec, "abc123", None) == "hub:org/name@abc123"
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with_adapter = str(hub_identity(spec, "abc123", tmp_path))
+    assert with_adapter.startswith("hub:org/name@abc123+adapter:")
+    (tmp_path / "adapter_config.json").write_text("{} ")
+    assert hub_identity(spec, "abc123", tmp_path) != with_adapter
 
 
 def test_without_torch_it_says_what_to_install(

@@ -272,3 +272,10 @@ def test_a_hook_with_an_argument_that_there_is_not_is_refused_by_name(toy):
     result = toy.run("--niche=toy")
     assert result.ret != pytest.ExitCode.OK
     assert "mesurement" in result.stdout.str() + result.stderr.str()
+
+
+def test_a_reporter_that_fails_where_nothing_ran_is_said_too(toy):
+    conftest(toy, "def pytest_gnus_run_finished(verdicts): raise ValueError(len(verdicts))")
+    result = toy.run("--niche=toy", "-k", "nothing")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["a reporter failed: *raised ValueError: 0*"])
