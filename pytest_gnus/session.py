@@ -22,8 +22,9 @@ from pytest_gnus.collection import (
     items_by_file,
     sort_items,
 )
-from pytest_gnus.errors import ConfigError, Problem
+from pytest_gnus.errors import ConfigError, HookError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.plan import Planner
@@ -33,6 +34,7 @@ from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.reporting.summary import RunSummary
     from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
@@ -43,8 +45,10 @@ _ATTRIBUTE = "gnus_finished"
 class Session:
     """Holds a session's plan and run, and what has finished so far."""
 
-    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings, hooks: Hooks) -> None:
         self._config = config
+        self._hooks = hooks
+        self._providers = workspace.providers
         self._settings = settings
         self._plan = tuple(self._planner(config, workspace, settings).items())
         planner = self._planner(config, workspace, settings)
@@ -69,8 +73,14 @@ class Session:
 
         run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
-        pool = ModelPool(partial(registry.load, options=compute))
-        return Run(open_store(self._settings.artifacts, self._settings.history), run_id, pool)
+        pool = ModelPool(partial(registry.load, options=compute, providers=self._providers))
+        return Run(
+            open_store(self._settings.artifacts, self._settings.history),
+            run_id,
+            pool,
+            providers=self._providers,
+            more_gates=self._hooks.gates,
+        )
 
     @cached_property
     def summary(self) -> RunSummary:
@@ -91,11 +101,13 @@ class Session:
                 "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
+        _check_conftest(config, root)
+        hooks = Hooks(config)
         try:
-            workspace, settings = cls._resolved(config, root)
-        except ConfigError as error:
+            workspace, settings = cls._resolved(config, root, hooks.providers())
+        except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
-        session = cls(config, workspace, settings)
+        session = cls(config, workspace, settings, hooks)
         config.stash[SESSION_KEY] = session
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
@@ -105,16 +117,16 @@ class Session:
         return session
 
     @classmethod
-    def _resolved(cls, config: pytest.Config, root: Path) -> tuple[Workspace, Settings]:
+    def _resolved(cls, config: pytest.Config, root: Path, providers: Providers) -> tuple[Workspace, Settings]:
         problems: list[Problem] = []
         workspace: Workspace | None = None
         try:
-            workspace = load_workspace(root)
+            workspace = load_workspace(root, providers)
             known = sorted(workspace.niches)
         except ConfigError as error:
             problems.extend(error.problems)
             known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known)
+        settings, of_options = settings_room.resolve(config, root, known, providers)
         problems.extend(of_options)
         if workspace is not None and not problems:
             problems.extend(cls._planner(config, workspace, settings).problems())
@@ -234,12 +246,16 @@ class Session:
             ),
             seconds=finished["seconds"],
         )
+        row = self.summary.rows[-1]
+        self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
         if self._is_worker or self._config.option.collectonly:
             return
         self.summary.close(self._without_artifact)
+        self._hooks.run_finished(self.run.run_id, self.summary.verdicts, self._settings.artifacts)
+        self.summary.reporter_errors = self._hooks.reporter_errors
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True
@@ -254,6 +270,23 @@ class Session:
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What a report of an xdist worker brings as lists."""
     return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
+
+
+def _check_conftest(config: pytest.Config, root: Path) -> None:
+    """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
+
+    pytest does not load one that lies above its root directory, as after a start in a folder of a project
+    without an ini file.
+    """
+    conftest = root / "conftest.py"
+    if config.option.noconftest or not conftest.is_file():
+        return
+    loaded = (Path(name) for name, _ in config.pluginmanager.list_name_plugin() if name)
+    if not any(path.name == "conftest.py" and path.is_file() and path.samefile(conftest) for path in loaded):
+        raise pytest.UsageError(
+            f"pytest-gnus: pytest has not loaded {conftest}, with whatever gates, providers and fixtures it "
+            f"holds: start pytest in {root}, or with --rootdir={root}"
+        )
 
 
 def _text_of(report: pytest.TestReport) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pytest_gnus.errors import Problem, did_you_mean, listed
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.options import DTYPES, MODES, SOURCES, VARIANTS
 
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.schema import Mode, Source, Variant
 
 #: Shown for `--gnus-source=api` and raised by the Python API.
@@ -54,9 +56,11 @@ def _all_variants() -> tuple[str, ...]:
     return get_args(Variant)
 
 
-def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> tuple[Settings, list[Problem]]:
+def resolve(
+    config: pytest.Config, root: Path, known_niches: Sequence[str], providers: Providers = BUILT_IN
+) -> tuple[Settings, list[Problem]]:
     """The settings of a session, and every problem of theirs (empty when they can be used)."""
-    reader = _OptionReader(config)
+    reader = _OptionReader(config, providers)
     niches = reader.niches(known_niches)
     variant = reader.choice("variant", VARIANTS)
     mode = reader.choice("mode", MODES) or "canonical"
@@ -85,8 +89,9 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
 class _OptionReader:
     """Reads options with their ini fallback and collects what is wrong."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, providers: Providers) -> None:
         self._config = config
+        self._providers = providers
         self.problems: list[Problem] = []
 
     def value(self, name: str) -> Any:
@@ -160,7 +165,7 @@ class _OptionReader:
             return None
         from pytest_gnus.models.spec import parse_problem
 
-        problem = parse_problem(text, self._where("model"))
+        problem = parse_problem(text, self._where("model"), providers=self._providers)
         if problem is not None:
             self.problems.append(problem)
             return None

@@ -57,6 +57,7 @@ class RunSummary:
         self.verdicts: list[NicheVerdict] = []
         self.repairs: dict[str, Path] = {}
         self.write_errors: list[str] = []
+        self.reporter_errors: list[str] = []
         self.changed_exit_status = False
 
     def take(self, finished: FinishedItem, seconds: float) -> None:

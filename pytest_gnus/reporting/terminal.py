@@ -15,7 +15,7 @@ _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", 
 
 def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
     """Write the table and a line per niche; nothing where nothing ran."""
-    if not summary.rows:
+    if not summary.rows and not summary.reporter_errors:
         return
     terminal.section("benchmark summary")
     terminal.write_line(
@@ -47,6 +47,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
+    for error in summary.reporter_errors:
+        terminal.write_line(f"a reporter failed: {error}", yellow=True)
 
 
 def _cells(row: Row) -> list[str]:
