@@ -173,7 +173,7 @@ class Run:
 
         def reference() -> Reference | None:
             compared = item.variant == "quantized"
-            return self.references.reference_of(item, identity.fields) if compared else None
+            return self.references.of_variant(item, "reference", identity.fields) if compared else None
 
         state.added_gates = tuple(
             self.more_gates(
