@@ -111,16 +111,16 @@ class RecordStore:
         Raises:
             RecordError: the record does not fit its schema, or its name is taken; nothing is written.
         """
+        content = dict(record) | {"samples": None, "samples_sha256": None}
+        schema.validate(content | {"record_sha256": "0" * 64})
         stem = self.stem(record)
         path = self.folder / f"{stem}.json"
-        content = dict(record) | {"samples": None, "samples_sha256": None}
         packed = b""
         if samples:
             lines = "".join(json.dumps(sample, sort_keys=True, allow_nan=False) + "\n" for sample in samples)
             packed = gzip.compress(lines.encode(), mtime=0)
             content["samples"] = f"{stem}.samples.jsonl.gz"
             content["samples_sha256"] = hashlib.sha256(packed).hexdigest()
-        schema.validate(content | {"record_sha256": "0" * 64})
         content["record_sha256"] = record_digest(content)
         if path.exists():  # before outcomes are put beside it
             raise RecordError(f"{path.name} is there already; records are never overwritten")
@@ -148,7 +148,10 @@ class RecordStore:
         Raises:
             RecordError: it is another one.
         """
-        stem = self.stem(content)
+        try:
+            stem = self.stem(content)
+        except RecordError as error:
+            raise RecordError(f"{name}: {error}") from error
         if name != f"{stem}.json":
             raise RecordError(f"{name}: another record, {stem}, stands in its place")
         return content
