@@ -24,10 +24,12 @@ class RemoteHistory:
     """Records and decisions below a URL. Every error names the place without its credentials."""
 
     filesystem: Any
-    root: str
+    root: str = field(repr=False)
     shown: str
     _secrets: tuple[str, ...] = field(default=(), repr=False)
-    _names: dict[tuple[str, ...], list[str]] = field(default_factory=dict, repr=False, compare=False)
+    _names: dict[tuple[str, ...], list[str] | RecordError] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, url: str) -> RemoteHistory:
@@ -63,19 +65,26 @@ class RemoteHistory:
         return [name for name in self._listed(_DECISIONS) if name.endswith(".json")]
 
     def _listed(self, *folder: str) -> list[str]:
+        # A failure is kept too: each attempt may take seconds, and every gate of a run asks.
         if folder not in self._names:
-            path = "/".join((self.root, *folder))
             try:
-                self.filesystem.invalidate_cache()
-                found = self.filesystem.ls(path, detail=False)
-            except FileNotFoundError:
-                found = []
-            except Exception as error:
-                raise RecordError(
-                    f"the history {self.shown} cannot be listed: {self._told(error)}"
-                ) from error
-            self._names[folder] = sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
-        return self._names[folder]
+                self._names[folder] = self._asked(folder)
+            except RecordError as error:
+                self._names[folder] = error
+        names = self._names[folder]
+        if isinstance(names, RecordError):
+            raise names
+        return names
+
+    def _asked(self, folder: tuple[str, ...]) -> list[str]:
+        try:
+            self.filesystem.invalidate_cache()
+            found = self.filesystem.ls("/".join((self.root, *folder)), detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise RecordError(f"the history {self.shown} cannot be listed: {self._told(error)}") from error
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
     def fetch(self, niche: str, benchmark: str, variant: str, name: str) -> bytes:
         """One file of a benchmark.
@@ -196,7 +205,8 @@ def _without_credentials(url: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _told(error: Exception, secrets: Iterable[str] = ()) -> str:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # Some file systems write paragraphs.
+    text = " ".join(f"{type(error).__name__}: {error}".split()) if str(error) else type(error).__name__
     for secret in secrets:
         text = text.replace(secret, "***")
     return text

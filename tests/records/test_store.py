@@ -235,7 +235,7 @@ def test_of_two_writers_at_once_of_one_name_one_wins_whole(store: RecordStore) -
     def write(number: int) -> bool:
         start.wait()
         try:
-            store.write(record_of(measured=number / 10), SAMPLES[: number + 1])
+            store.write(record_of(measured=number / 10), (SAMPLES * 2)[: number + 1])
         except RecordError:
             return False
         return True
