@@ -27,6 +27,7 @@ from pytest_gnus.records.store import (
     StoredRecord,
     UnreadableRecord,
     build_of,
+    never_compared,
     not_comparable,
     score,
 )
@@ -63,6 +64,9 @@ class References:
     store: RecordStore
     run_id: str
     _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
+    _acceptances: dict[tuple[str, str, str], tuple[Acceptance, StoredRecord] | str | None] = field(
+        default_factory=dict
+    )
 
     def remember(self, item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any]) -> None:
         self._measured[item.key] = (measurement, fields)
@@ -105,8 +109,12 @@ class References:
             return Reference(None, f"a newer record cannot be read: {told}; {remedy}", unreadable=True)
         if found.record is None:
             return Reference(None, f"{missing}{found.why_not}; {remedy}")
+        outcomes = self._outcomes(found.record)
         return Reference(
-            score(found.record.content), outcomes=self._outcomes(found.record), run_id=found.record.run_id
+            score(found.record.content),
+            outcomes=outcomes,
+            unreadable=isinstance(outcomes, NotCompared),
+            run_id=found.record.run_id,
         )
 
     def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:
@@ -132,8 +140,26 @@ class References:
 
     def accepted_run(self, key: tuple[str, str, str]) -> str | None:
         """The earlier run whose record of an item was accepted last."""
+        found = self._accepted(key)
+        return found[0].run_id if isinstance(found, tuple) else None
+
+    def _accepted(self, key: tuple[str, str, str]) -> tuple[Acceptance, StoredRecord] | str | None:
+        """The newest decision about an item with the record that it is about, or why it does not count."""
+        if key not in self._acceptances:
+            self._acceptances[key] = self._looked_up(key)
+        return self._acceptances[key]
+
+    def _looked_up(self, key: tuple[str, str, str]) -> tuple[Acceptance, StoredRecord] | str | None:
         decision = newest_acceptance(self._decisions[0], key, self.run_id)
-        return decision.run_id if decision is not None else None
+        if decision is None:
+            return None
+        try:
+            found = self.store.get(key, decision.file)
+        except RecordError as error:
+            return _not_counted(decision, str(error))
+        if found.content["record_sha256"] != decision.record_sha256 or found.run_id != decision.run_id:
+            return _not_counted(decision, f"{decision.file} is not the record that was accepted")
+        return decision, found
 
     @property
     def decision_problems(self) -> list[str]:
@@ -143,36 +169,37 @@ class References:
         self, item: BenchmarkItem, fields: Mapping[str, Any]
     ) -> tuple[Acceptance, Reference] | str | None:
         """The decision about an item and the record that it accepted, or why it does not count."""
-        decision = newest_acceptance(self._decisions[0], item.key, self.run_id)
-        if decision is None:
-            return None
-        problem: str | None
-        try:
-            found = self.store.get(item.key, decision.file)
-            problem = not_comparable(found.content, fields)
-            if found.content["record_sha256"] != decision.record_sha256:
-                problem = "is not the record that was accepted"
-        except RecordError as error:
-            return f"the decision on run {decision.run_id} does not count: {error}"
+        found = self._accepted(item.key)
+        if not isinstance(found, tuple):
+            return found
+        decision, record = found
+        problem = not_comparable(record.content, fields)
         if problem is not None:
-            return f"the decision on run {decision.run_id} does not count: {decision.file} {problem}"
+            return _not_counted(decision, f"{decision.file} {problem}")
         return decision, Reference(
-            score(found.content), outcomes=self._outcomes(found), run_id=decision.run_id
+            score(record.content), outcomes=self._outcomes(record), run_id=decision.run_id
         )
 
     def standings(
         self, item: BenchmarkItem, fields: Mapping[str, Any], gate: str
     ) -> Iterator[EarlierStanding]:
         """How a trend gate of an item stood in earlier runs, up to the newest accepted one."""
-        decision = newest_acceptance(self._decisions[0], item.key, self.run_id)
+        accepted = self.accepted_run(item.key)
         for record in earlier_runs(self.store, item.key, self.run_id):
             if isinstance(record, UnreadableRecord):
                 yield EarlierStanding(None, "failed")
                 continue
-            if decision is not None and record.run_id <= decision.run_id:
+            content = record.content
+            if accepted is not None and record.run_id <= accepted:
                 return
-            if not_comparable(record.content, fields) is None:
-                yield EarlierStanding(record.build, standing_of(record.content, gate))
+            if never_compared(content) is None and not same_protocol(content["fingerprint"], fields):
+                # Without a valid fingerprint two runs are not known to be of one build.
+                build = record.build if content["fingerprint_valid"] else None
+                yield EarlierStanding(build, standing_of(content, gate))
+
+
+def _not_counted(decision: Acceptance, problem: str) -> str:
+    return f"the decision on run {decision.run_id} does not count: {problem}"
 
 
 def documents(store: RecordStore, record: StoredRecord) -> list[Outcome]:

@@ -83,8 +83,12 @@ class NicheJudging:
         return (self.niche, benchmark, "quantized")
 
 
-def _build(records: Iterable[Mapping[str, Any]]) -> str:
-    return "+".join(sorted({build_of(record["fingerprint"]) for record in records}))
+def _build(records: Iterable[Mapping[str, Any]]) -> str | None:
+    """Which weights records measured; None where one does not know."""
+    found = list(records)
+    if not all(record["fingerprint_valid"] for record in found):
+        return None
+    return "+".join(sorted({build_of(record["fingerprint"]) for record in found}))
 
 
 def _floors(record: Mapping[str, Any]) -> bool | None:

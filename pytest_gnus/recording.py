@@ -21,7 +21,6 @@ from pytest_gnus.records.fingerprint import (
     directory_sha256,
     file_sha256,
     fingerprint,
-    record_digest,
 )
 from pytest_gnus.records.schema import SCHEMA_VERSION
 from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, Manifest, read_manifest
@@ -125,9 +124,12 @@ def build_record(
     identity: Fingerprint | None = None,
     gates: Sequence[GateResult] = (),
 ) -> dict[str, Any]:
-    """The record as plain JSON. Without a measurement there is no score, whatever the status says."""
+    """The record as plain JSON, but for its digest, which the store adds.
+
+    Without a measurement there is no score, whatever the status says.
+    """
     known = identity or empty_fingerprint(item)
-    record = {
+    return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
         "niche": item.niche,
@@ -163,7 +165,6 @@ def build_record(
         "samples": None,
         "samples_sha256": None,
     }
-    return record | {"record_sha256": record_digest(record)}
 
 
 def _results(item: BenchmarkItem, measurement: Measurement | None) -> dict[str, Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DECISION_VERSION: Literal[1] = 1
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Text = Annotated[str, Field(min_length=1)]
+#: A name and no path: a record is asked for and kept under it.
+_FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.json$")]
 
 
 class _Strict(BaseModel):
@@ -30,7 +32,7 @@ class _Strict(BaseModel):
 class AcceptedRecord(_Strict):
     """A record that a decision is about."""
 
-    file: _Text
+    file: _FileName
     record_sha256: _Sha256
     niche: _Text
     benchmark: _Text

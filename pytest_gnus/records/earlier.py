@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from pytest_gnus.records.store import (
     RecordStore,
     StoredRecord,
     UnreadableRecord,
+    never_compared,
     not_comparable,
     stamp_of,
 )
 
-#: So many of an item's records, the newest, are looked through: a run costs the same with a long history.
+#: So many of an item's records, the newest that can be compared with anything, are looked through: a run
+#: costs the same with a long history.
 LOOK_BACK = 100
 
 _RUN_STAMP = re.compile(r"^\d{8}T\d{6}(\.\d{6})?Z")
@@ -52,7 +53,7 @@ def earlier_runs(
     held back until nothing to come can belong to a run that began later.
     """
     held: list[tuple[str, StoredRecord | UnreadableRecord]] = []
-    for record in islice(store.read_all(*key), LOOK_BACK):
+    for record in _newest(store.read_all(*key)):
         written = _comparable_stamp(stamp_of(_name(record)))
         # What is still to come was written before this; it cannot be of a run that began after it.
         ready = [entry for entry in held if began(entry[0]) > written]
@@ -64,10 +65,22 @@ def earlier_runs(
     yield from _newest_first(held)
 
 
+def _newest(
+    records: Iterable[StoredRecord | UnreadableRecord],
+) -> Iterator[StoredRecord | UnreadableRecord]:
+    counted = 0
+    for record in records:
+        yield record
+        # Any number of errors and of runs with a limit must not hide those that count.
+        counted += isinstance(record, UnreadableRecord) or never_compared(record.content) is None
+        if counted >= LOOK_BACK:
+            return
+
+
 def _newest_first(
     entries: list[tuple[str, StoredRecord | UnreadableRecord]],
 ) -> Iterator[StoredRecord | UnreadableRecord]:
-    for _, record in sorted(entries, key=lambda entry: entry[0], reverse=True):
+    for _, record in sorted(entries, key=lambda entry: (began(entry[0]), entry[0]), reverse=True):
         yield record
 
 
@@ -90,7 +103,7 @@ def newest_comparable(
     records: Iterable[StoredRecord | UnreadableRecord], fingerprint: Mapping[str, Any]
 ) -> Found:
     """The first record with a score measured in the same way, whatever weights it measured."""
-    return _first(islice(records, LOOK_BACK), fingerprint, other_than=None)
+    return _first(_newest(records), fingerprint, other_than=None)
 
 
 def previous_run(
@@ -111,7 +124,7 @@ def _first(
 ) -> Found:
     unreadable: list[UnreadableRecord] = []
     passed_over: list[str] = []
-    same_build: Found | None = None
+    same_build: StoredRecord | None = None
     for record in records:
         if isinstance(record, UnreadableRecord):
             unreadable.append(record)
@@ -120,8 +133,8 @@ def _first(
         if problem is not None:
             passed_over.append(f"{record.path.name}: {problem}")
             continue
-        found = Found(record, tuple(unreadable), tuple(passed_over))
         if record.build != other_than:
-            return found
-        same_build = same_build or found
-    return same_build or Found(None, tuple(unreadable), tuple(passed_over))
+            return Found(record, tuple(unreadable), tuple(passed_over))
+        same_build = same_build or record
+    # What could not be read may have been of another build, wherever it stands.
+    return Found(same_build, tuple(unreadable), tuple(passed_over))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pytest_gnus.errors import RecordError
 
@@ -23,9 +24,12 @@ class RemoteHistory:
     """Records and decisions below a URL. Every error names the place without its credentials."""
 
     filesystem: Any
-    root: str
+    root: str = field(repr=False)
     shown: str
-    _names: dict[tuple[str, ...], list[str]] = field(default_factory=dict, repr=False, compare=False)
+    _secrets: tuple[str, ...] = field(default=(), repr=False)
+    _names: dict[tuple[str, ...], list[str] | RecordError] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, url: str) -> RemoteHistory:
@@ -36,18 +40,17 @@ class RemoteHistory:
         """
         import fsspec
 
-        protocol = url.partition("://")[0]
-        shown = _without_credentials(url)
+        shown, secrets = _without_credentials(url)
         try:
             filesystem, root = fsspec.core.url_to_fs(url)
         except ImportError as error:
             raise RecordError(
-                f"the history {shown} needs a package that is not installed: {error}"
+                f"the history {shown} needs a package that is not installed: {_told(error, secrets)}"
             ) from error
         except Exception as error:
             # Each file system raises what it likes.
-            raise RecordError(f"the history {shown} cannot be used: {protocol}: {_told(error)}") from error
-        return cls(filesystem, root.rstrip("/"), shown)
+            raise RecordError(f"the history {shown} cannot be used: {_told(error, secrets)}") from error
+        return cls(filesystem, root.rstrip("/"), shown, secrets)
 
     def names(self, niche: str, benchmark: str, variant: str) -> list[str]:
         """The names of the records of one benchmark; asked once in a run, which compares with earlier ones.
@@ -62,17 +65,26 @@ class RemoteHistory:
         return [name for name in self._listed(_DECISIONS) if name.endswith(".json")]
 
     def _listed(self, *folder: str) -> list[str]:
+        # A failure is kept too: each attempt may take seconds, and every gate of a run asks.
         if folder not in self._names:
-            path = "/".join((self.root, *folder))
             try:
-                self.filesystem.invalidate_cache()
-                found = self.filesystem.ls(path, detail=False)
-            except FileNotFoundError:
-                found = []
-            except Exception as error:
-                raise RecordError(f"the history {self.shown} cannot be listed: {_told(error)}") from error
-            self._names[folder] = sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
-        return self._names[folder]
+                self._names[folder] = self._asked(folder)
+            except RecordError as error:
+                self._names[folder] = error
+        names = self._names[folder]
+        if isinstance(names, RecordError):
+            raise names
+        return names
+
+    def _asked(self, folder: tuple[str, ...]) -> list[str]:
+        try:
+            self.filesystem.invalidate_cache()
+            found = self.filesystem.ls("/".join((self.root, *folder)), detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise RecordError(f"the history {self.shown} cannot be listed: {self._told(error)}") from error
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
     def fetch(self, niche: str, benchmark: str, variant: str, name: str) -> bytes:
         """One file of a benchmark.
@@ -89,7 +101,10 @@ class RemoteHistory:
         try:
             return bytes(self.filesystem.cat_file("/".join((self.root, *parts))))
         except Exception as error:
-            raise RecordError(f"{parts[-1]} cannot be had from {self.shown}: {_told(error)}") from error
+            raise RecordError(f"{parts[-1]} cannot be had from {self.shown}: {self._told(error)}") from error
+
+    def _told(self, error: Exception) -> str:
+        return _told(error, self._secrets)
 
     def add_record(self, path: Path, content: Mapping[str, Any]) -> None:
         """Upload a record with its outcomes; the outcomes first, so that no record stands without them.
@@ -118,7 +133,7 @@ class RemoteHistory:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise RecordError(f"the history {self.shown} cannot be listed: {_told(error)}") from error
+            raise RecordError(f"the history {self.shown} cannot be listed: {self._told(error)}") from error
         for path in found:
             *folder, name = str(path)[len(self.root) :].strip("/").split("/")
             yield tuple(folder), name
@@ -136,7 +151,9 @@ class RemoteHistory:
         except RecordError:
             raise
         except Exception as error:
-            raise RecordError(f"{parts[-1]} could not be written to {self.shown}: {_told(error)}") from error
+            raise RecordError(
+                f"{parts[-1]} could not be written to {self.shown}: {self._told(error)}"
+            ) from error
 
     def _create(self, path: str, content: bytes) -> None:
         """Write a new file, in one step where the file system can.
@@ -174,10 +191,22 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
-def _without_credentials(url: str) -> str:
+def _without_credentials(url: str) -> tuple[str, tuple[str, ...]]:
+    """A URL to show, and what must not be shown of it: `user:password@`, and a query that may sign it."""
     protocol, separator, rest = url.partition("://")
-    return f"{protocol}{separator}{rest.rpartition('@')[2]}" if separator else url
+    rest, _, query = rest.partition("?")
+    before, at, after = rest.rpartition("@")
+    # A password may hold a slash though it must not; an `@` without any belongs to a path (hf://…@revision).
+    is_login = bool(at) and (":" in before or "/" not in before)
+    user, _, password = before.partition(":") if is_login else ("", "", "")
+    secret = {before, password or user, unquote(password)} if is_login else set()
+    hidden = sorted({*secret, query} - {""}, key=len, reverse=True)
+    return f"{protocol}{separator}{after if is_login else rest}", tuple(hidden)
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _told(error: Exception, secrets: Iterable[str] = ()) -> str:
+    # Some file systems write paragraphs.
+    text = " ".join(f"{type(error).__name__}: {error}".split()) if str(error) else type(error).__name__
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text

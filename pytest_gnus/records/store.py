@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_gnus.records.remote import RemoteHistory
 
 _SAMPLE_KEYS = {"task", "doc_id", "doc_hash", "score"}
+_ALTERED = "it was altered, its digest is another"
 STAMP = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -110,23 +111,23 @@ class RecordStore:
         Raises:
             RecordError: the record does not fit its schema, or its name is taken; nothing is written.
         """
+        content = dict(record) | {"samples": None, "samples_sha256": None}
+        schema.validate(content | {"record_sha256": "0" * 64})
         stem = self.stem(record)
         path = self.folder / f"{stem}.json"
-        content = dict(record) | {"samples": None, "samples_sha256": None}
         packed = b""
         if samples:
             lines = "".join(json.dumps(sample, sort_keys=True, allow_nan=False) + "\n" for sample in samples)
             packed = gzip.compress(lines.encode(), mtime=0)
             content["samples"] = f"{stem}.samples.jsonl.gz"
             content["samples_sha256"] = hashlib.sha256(packed).hexdigest()
-        schema.validate(content | {"record_sha256": "0" * 64})
         content["record_sha256"] = record_digest(content)
-        if path.exists():  # before its outcomes are replaced
+        if path.exists():  # before outcomes are put beside it
             raise RecordError(f"{path.name} is there already; records are never overwritten")
         self.folder.mkdir(parents=True, exist_ok=True)
-        if samples:
-            write_atomically(self.folder / content["samples"], packed)
         try:
+            if samples:
+                write_new(self.folder / content["samples"], packed)
             write_new(path, json_bytes(content))
         except FileExistsError:
             raise RecordError(f"{path.name} is there already; records are never overwritten") from None
@@ -140,6 +141,20 @@ class RecordStore:
         except ValueError as error:
             raise RecordError(f"not a valid record: timestamp_utc: {error}") from error
         return f"{record['niche']}_{record['benchmark']}_{record['variant']}_{moment.strftime(STAMP)}"
+
+    def _own(self, content: dict[str, Any], name: str) -> dict[str, Any]:
+        """A record in its own place: another one under its name would hide it.
+
+        Raises:
+            RecordError: it is another one.
+        """
+        try:
+            stem = self.stem(content)
+        except RecordError as error:
+            raise RecordError(f"{name}: {error}") from error
+        if name != f"{stem}.json":
+            raise RecordError(f"{name}: another record, {stem}, stands in its place")
+        return content
 
     def read_all(self, niche: str, benchmark: str, variant: str) -> Iterator[StoredRecord | UnreadableRecord]:
         """Records of one benchmark, the newest first; what cannot be read comes as an error that names it.
@@ -208,7 +223,7 @@ class RecordStore:
             raise RecordError(f"{path.name} cannot be read: {error}") from error
         key = (path.name, found.st_mtime_ns, found.st_size)
         if key not in self._read:
-            self._read[key] = read(path)
+            self._read[key] = self._own(read(path), path.name)
         return self._read[key]
 
     def _fetched_content(self, key: tuple[str, str, str], name: str) -> dict[str, Any]:
@@ -220,7 +235,7 @@ class RecordStore:
         if path.exists() or self.remote is None:
             return self._content(path)
         packed = self.remote.fetch(*key, name)
-        content = parse(packed, name)
+        content = self._own(parse(packed, name), name)
         self.fetched.mkdir(parents=True, exist_ok=True)
         write_atomically(path, packed)
         return content
@@ -237,11 +252,12 @@ class RecordStore:
         path = record.path.parent / name
         if not path.exists() and self.remote is not None and record.path.parent == self.fetched:
             packed = self.remote.fetch(*record.key, name)
-            if hashlib.sha256(packed).hexdigest() == record.content["samples_sha256"]:
-                write_atomically(path, packed)
+            if hashlib.sha256(packed).hexdigest() != record.content["samples_sha256"]:
+                raise RecordError(f"{name} cannot be read: {_ALTERED}")
+            write_atomically(path, packed)
         try:
             if file_sha256(path) != record.content["samples_sha256"]:
-                raise RecordError(f"{name} cannot be read: it was altered, its digest is another")
+                raise RecordError(f"{name} cannot be read: {_ALTERED}")
             lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
             samples = [json.loads(line) for line in lines]
         except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -307,12 +323,20 @@ def stamp_of(name: str) -> str:
     return name.removesuffix(".json").rpartition("_")[2]
 
 
-def not_comparable(content: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> str | None:
-    """Why a record cannot be compared with what was measured in the way of `fingerprint`, if it cannot."""
+def never_compared(content: Mapping[str, Any]) -> str | None:
+    """Why a record is not compared with anything, if it is not."""
     if score(content) is None:
         return f"has no score (status {content['status']})"
     if content["mode"] != "canonical" or content["limit"] is not None:
         return "is not canonical"
+    return None
+
+
+def not_comparable(content: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> str | None:
+    """Why a record cannot be compared with what was measured in the way of `fingerprint`, if it cannot."""
+    never = never_compared(content)
+    if never is not None:
+        return never
     if not content["fingerprint_valid"]:
         return f"its fingerprint lacks {', '.join(content['fingerprint_missing'])}"
     changed = same_protocol(content["fingerprint"], fingerprint)
@@ -349,9 +373,13 @@ def parse(packed: bytes, name: str) -> dict[str, Any]:
         schema.validate(content)
     except RecordError as error:
         raise RecordError(f"{name}: {error}") from error
-    if canonical_sha256(content["fingerprint"]) != content["fingerprint_hash"]:
+    try:
+        own, of_fingerprint = record_digest(content), canonical_sha256(content["fingerprint"])
+    except (ValueError, RecursionError) as error:  # text that is none, nested too deep
+        raise RecordError(f"{name} cannot be read: {error}") from error
+    if of_fingerprint != content["fingerprint_hash"]:
         raise RecordError(f"{name}: its fingerprint does not fit its digest: it was altered")
-    if record_digest(content) != content["record_sha256"]:
+    if own != content["record_sha256"]:
         raise RecordError(f"{name}: it does not fit its own digest: it was altered")
     return dict(content)
 

@@ -25,7 +25,14 @@ from pytest_gnus.models.usage import Usage
 from pytest_gnus.plan import BenchmarkItem, Request
 from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
 from pytest_gnus.records import schema
-from pytest_gnus.records.fingerprint import FIELDS, Fingerprint, directory_sha256, file_sha256, fingerprint
+from pytest_gnus.records.fingerprint import (
+    FIELDS,
+    Fingerprint,
+    directory_sha256,
+    file_sha256,
+    fingerprint,
+    record_digest,
+)
 from pytest_gnus.schema import Benchmark, Thresholds
 
 SPEC = ModelSpec("mlx", "/models/toy", "/models/adapter")
@@ -128,6 +135,12 @@ def model_of(**changes: Any) -> LoadedModel:
     return LoadedModel(**(fields | changes))
 
 
+def sealed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """A record as the store writes it, with its own digest."""
+    record = build_record(*args, **kwargs)
+    return record | {"record_sha256": record_digest(record)}
+
+
 def measured_record(
     status: Status = "passed",
     *,
@@ -135,7 +148,7 @@ def measured_record(
     measurement: Measurement = MEASUREMENT,
     identity: Fingerprint = IDENTITY,
 ) -> dict[str, Any]:
-    return build_record(
+    return sealed(
         item or item_of(),
         "20260101T000000Z-deadbeef",
         status,
@@ -147,7 +160,7 @@ def measured_record(
 
 
 def unmeasured_record(status: Status = "error") -> dict[str, Any]:
-    return build_record(item_of(), "20260101T000000Z-deadbeef", status, reason="no such model")
+    return sealed(item_of(), "20260101T000000Z-deadbeef", status, reason="no such model")
 
 
 RECORD = measured_record()
@@ -258,7 +271,7 @@ def test_an_item_that_was_not_measured_has_a_valid_record_without_a_score(status
 
 def test_a_record_without_an_inline_tasks_name_takes_the_benchmarks() -> None:
     item = item_of(benchmark=Benchmark(name="colours", status="not_implemented", reason="later"))
-    record = build_record(item, "20260101T000000Z-deadbeef", "not_implemented", reason="later")
+    record = sealed(item, "20260101T000000Z-deadbeef", "not_implemented", reason="later")
     schema.validate(record)
     assert record["fingerprint"]["task_name"] == "colours"
 
