@@ -135,6 +135,8 @@ def read_documents(path: Path) -> list[Outcome]:
     """
     try:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        if not lines:
+            raise ValueError("it is empty")
         return [
             Outcome(
                 str(entry["task"]),
