@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,12 +27,10 @@ class NicheScheduling(LoadScopeScheduling):
         return f"gnus niche {match['niche']}" if match else nodeid
 
 
-def make_scheduler(
-    config: pytest.Config, log: Any, make: Callable[..., LoadScopeScheduling] = NicheScheduling
-) -> LoadScopeScheduling | None:
+def make_scheduler(config: pytest.Config, log: Any) -> NicheScheduling | None:
     """The niche scheduler, unless a distribution was asked for by name: that one wins, with a warning."""
     if not any(argument.startswith("--dist") for argument in config.invocation_params.args):
-        return make(config, log)
+        return NicheScheduling(config, log)
     mode = config.getoption("dist")
     if mode not in _HARMLESS:
         config.issue_config_time_warning(

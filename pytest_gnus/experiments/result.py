@@ -71,7 +71,8 @@ class ExperimentResult:
     @property
     def reason(self) -> str:
         """In one line, why it has no score."""
-        return f"{self.name}: {self.status.replace('_', ' ')}: {' '.join((self.error or '').split())}"
+        status, why = self.status.replace("_", " "), " ".join((self.error or "").split())
+        return f"{self.name}: {status}: {why.removeprefix(f'{status}: ')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; `round_index` stands under `details` as well."""

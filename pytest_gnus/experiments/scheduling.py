@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+
+from pytest_gnus.xdist_scheduler import NicheScheduling, make_scheduler
 
 
-class ModelScheduling(LoadScopeScheduling):
-    """Load-scope scheduling whose scope is the model; tests that are no items of the experiment stand alone.
+class ModelScheduling(NicheScheduling):
+    """Scheduling whose scope is the model; tests that are no items of the experiment stand alone.
 
     Args:
         labels: the label of the model of each item, by the item's name.
@@ -26,3 +27,10 @@ class ModelScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         label = self._labels.get(nodeid.rpartition("::")[2])
         return f"gnus model {label}" if label is not None else nodeid
+
+
+def make_model_scheduler(
+    config: pytest.Config, log: Any, labels: Mapping[str, str]
+) -> ModelScheduling | None:
+    """The model scheduler, unless a distribution was asked for by name: that one wins, with a warning."""
+    return ModelScheduling(config, log, labels) if make_scheduler(config, log) is not None else None

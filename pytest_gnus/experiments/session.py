@@ -43,6 +43,7 @@ class ExperimentSession:
         self._by_name = {item.name: item for item in plan.items}
         self._is_worker = hasattr(config, "workerinput")
         self._opened = False
+        self._crashed: set[str] = set()
         self._changed_exit_status = False
 
     @cached_property
@@ -161,11 +162,10 @@ class ExperimentSession:
 
     def scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Under xdist: what gives out the items."""
-        from pytest_gnus.experiments.scheduling import ModelScheduling
-        from pytest_gnus.xdist_scheduler import make_scheduler
+        from pytest_gnus.experiments.scheduling import make_model_scheduler
 
         labels = {name: item.label for name, item in self._by_name.items()}
-        return make_scheduler(config, log, partial(ModelScheduling, labels=labels))
+        return make_model_scheduler(config, log, labels)
 
     def attach(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """Put the result on the report that decides it: a setup that did not pass, or the call."""
@@ -210,7 +210,8 @@ class ExperimentSession:
         from pytest_gnus.experiments.result import unmeasured
 
         item: ExperimentItem | None = self._by_name.get(report.nodeid.rpartition("::")[2])
-        if item is not None:
+        if item is not None and item.name not in self._crashed:  # xdist may try it again
+            self._crashed.add(item.name)
             reason = text_of(report)
             self.output.take(unmeasured(item, self._plan.name, self.run.run_id, "error", reason))
 
