@@ -418,8 +418,10 @@ def mean_interval(side: Side) -> tuple[Interval | None, str]:
         _, low, high = _wilson(side.scores.count(1.0), len(side.scores))
         return (low, high), "Wilson"
     labels = side.labels if side.clustered else None
-    if len(set(labels if labels is not None else range(len(side.scores)))) < 2:
+    if labels is None and len(side.scores) < 2:
         return None, "fewer than two documents"
+    if labels is not None and len(set(labels)) < 2:
+        return None, "fewer than two clusters"
     interval = _clustered_mean(np.asarray(side.scores, dtype=np.float64), labels).t_interval
     if interval is None:
         return None, "no spread"
