@@ -60,8 +60,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     """
     request = item.request
     model.lm.usage.reset()
-    if "mlx.core" in sys.modules:  # importing it is the model's business
-        sys.modules["mlx.core"].random.seed(request.sampling_seed)
+    _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
     with quiet_harness(request.fewshot_seed):
         results = lm_eval.simple_evaluate(
@@ -82,6 +81,14 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
         )
     seconds = time.perf_counter() - started
     return _Reading(item, built, model, results).measurement(seconds)
+
+
+def _seed_sampling(lm: Any, seed: int) -> None:
+    """Seed what lm-eval does not: MLX's generator, and a model that hands its seed to a server."""
+    if "mlx.core" in sys.modules:  # importing it is the model's business
+        sys.modules["mlx.core"].random.seed(seed)
+    if hasattr(lm, "sampling_seed"):
+        lm.sampling_seed = seed
 
 
 def decoding(request: Request) -> Mapping[str, Any]:

@@ -124,7 +124,10 @@ def build_record(
     identity: Fingerprint | None = None,
     gates: Sequence[GateResult] = (),
 ) -> dict[str, Any]:
-    """The record as plain JSON. Without a measurement there is no score, whatever the status says."""
+    """The record as plain JSON, but for its digest, which the store adds.
+
+    Without a measurement there is no score, whatever the status says.
+    """
     known = identity or empty_fingerprint(item)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -160,6 +163,7 @@ def build_record(
         "flags": list(measurement.flags) if measurement else [],
         "environment": environment(model),
         "samples": None,
+        "samples_sha256": None,
     }
 
 

@@ -22,8 +22,9 @@ from pytest_gnus.collection import (
     items_by_file,
     sort_items,
 )
-from pytest_gnus.errors import ConfigError, Problem
+from pytest_gnus.errors import ConfigError, HookError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.plan import Planner
@@ -33,6 +34,7 @@ from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.reporting.summary import RunSummary
     from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
@@ -43,8 +45,10 @@ _ATTRIBUTE = "gnus_finished"
 class Session:
     """Holds a session's plan and run, and what has finished so far."""
 
-    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings, hooks: Hooks) -> None:
         self._config = config
+        self._hooks = hooks
+        self._providers = workspace.providers
         self._settings = settings
         self._plan = tuple(self._planner(config, workspace, settings).items())
         planner = self._planner(config, workspace, settings)
@@ -55,6 +59,7 @@ class Session:
         self._without_artifact = planner.without_artifact()
         self._is_worker = hasattr(config, "workerinput")
         self._niches = [workspace.niches[name] for name in settings.niches]
+        self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
 
     # What is imported below is not needed for collecting, which is to be instant.
 
@@ -63,19 +68,25 @@ class Session:
         """The run that measures; on an xdist worker a part of the controller's."""
         from pytest_gnus.models import registry
         from pytest_gnus.models.pool import ModelPool
-        from pytest_gnus.records.store import RecordStore
+        from pytest_gnus.records.store import open_store
         from pytest_gnus.run import Run, new_run_id
 
         run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
-        pool = ModelPool(partial(registry.load, options=compute))
-        return Run(RecordStore(self._settings.artifacts), run_id, pool)
+        pool = ModelPool(partial(registry.load, options=compute, providers=self._providers))
+        return Run(
+            open_store(self._settings.artifacts, self._settings.history),
+            run_id,
+            pool,
+            providers=self._providers,
+            more_gates=self._hooks.gates,
+        )
 
     @cached_property
     def summary(self) -> RunSummary:
         from pytest_gnus.reporting.summary import RunSummary
 
-        return RunSummary(self.run.store, self.run.run_id, self._niches, self._settings)
+        return RunSummary(self.run.references, self._niches, self._settings, self._failures_to_block)
 
     @classmethod
     def start(cls, config: pytest.Config) -> Session:
@@ -90,11 +101,13 @@ class Session:
                 "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
+        check_conftest(config, root)
+        hooks = Hooks(config)
         try:
-            workspace, settings = cls._resolved(config, root)
-        except ConfigError as error:
+            workspace, settings = cls._resolved(config, root, hooks.providers())
+        except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
-        session = cls(config, workspace, settings)
+        session = cls(config, workspace, settings, hooks)
         config.stash[SESSION_KEY] = session
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
@@ -104,16 +117,16 @@ class Session:
         return session
 
     @classmethod
-    def _resolved(cls, config: pytest.Config, root: Path) -> tuple[Workspace, Settings]:
+    def _resolved(cls, config: pytest.Config, root: Path, providers: Providers) -> tuple[Workspace, Settings]:
         problems: list[Problem] = []
         workspace: Workspace | None = None
         try:
-            workspace = load_workspace(root)
+            workspace = load_workspace(root, providers)
             known = sorted(workspace.niches)
         except ConfigError as error:
             problems.extend(error.problems)
             known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known)
+        settings, of_options = settings_room.resolve(config, root, known, providers)
         problems.extend(of_options)
         if workspace is not None and not problems:
             problems.extend(cls._planner(config, workspace, settings).problems())
@@ -188,6 +201,8 @@ class Session:
         state: ItemState | ArtifactState, error: BaseException | None, report: pytest.TestReport
     ) -> tuple[Status, str | None]:
         """What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip."""
+        from pytest_gnus.gates.verdict import status_of
+
         if isinstance(error, GateFailure):
             return "failed", None
         if isinstance(error, pytest.skip.Exception) and state.skip is not None:
@@ -196,7 +211,7 @@ class Session:
             return "skipped", text_of(report)  # a user's own skip
         if error is not None or not report.passed:
             return "error", text_of(report)
-        return ("passed" if all(gate.holds for gate in state.gates) else "warned"), None
+        return status_of(state.gates, gated=state.item.is_gated), None
 
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
@@ -208,7 +223,7 @@ class Session:
 
         self.summary.take(
             FinishedItem(
-                outcome=ItemOutcome(**finished["outcome"]),
+                outcome=ItemOutcome(**finished["outcome"] | _tuples(finished["outcome"])),
                 niche=finished["niche"],
                 not_gated=finished["not_gated"],
                 record=finished["record"],
@@ -217,12 +232,16 @@ class Session:
             ),
             seconds=finished["seconds"],
         )
+        row = self.summary.rows[-1]
+        self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
         if self._is_worker or self._config.option.collectonly:
             return
         self.summary.close(self._without_artifact)
+        self._hooks.run_finished(self.run.run_id, self.summary.verdicts, self._settings.artifacts)
+        self.summary.reporter_errors = self._hooks.reporter_errors
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True
@@ -239,6 +258,28 @@ class Session:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)
+
+
+def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What a report of an xdist worker brings as lists."""
+    return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
+
+
+def check_conftest(config: pytest.Config, root: Path) -> None:
+    """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
+
+    pytest does not load one that lies above its root directory, as after a start in a folder of a project
+    without an ini file.
+    """
+    conftest = root / "conftest.py"
+    if config.option.noconftest or not conftest.is_file():
+        return
+    loaded = (Path(name) for name, _ in config.pluginmanager.list_name_plugin() if name)
+    if not any(path.name == "conftest.py" and path.is_file() and path.samefile(conftest) for path in loaded):
+        raise pytest.UsageError(
+            f"pytest-gnus: pytest has not loaded {conftest}, with whatever gates, providers and fixtures it "
+            f"holds: start pytest in {root}, or with --rootdir={root}"
+        )
 
 
 def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:

@@ -336,7 +336,7 @@ def test_a_niches_problem_names_the_file_that_it_stands_in(files: Files, stem: s
 
 
 @pytest.mark.parametrize("key", ["quantized", "reference", "baseline"])
-@pytest.mark.parametrize("name", ["mxl:models/toy", "hf:org/name", "mlx:"])
+@pytest.mark.parametrize("name", ["mxl:models/toy", "torch:org/name", "mlx:"])
 def test_a_model_of_an_unknown_provider_is_refused_in_a_niche(files: Files, key: str, name: str) -> None:
     files.niche(model={key: name})
     problem = files.problem()
@@ -536,7 +536,9 @@ def thresholds_with(files: Files, given_at: Mapping[str, Any]) -> Thresholds:
     return workspace.thresholds(workspace.niches["toy"], workspace.benchmarks["colours"])
 
 
-@pytest.mark.parametrize("key", ["hard_floor", "regression_max_pct", "deviation_max_pct"])
+@pytest.mark.parametrize(
+    "key", ["hard_floor", "regression_max_pct", "previous_run_max_pct", "deviation_max_pct"]
+)
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, first: int) -> None:
     """Niche for one benchmark, over niche, over benchmark, over pipeline."""
@@ -545,7 +547,9 @@ def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, fir
 
 
 def test_without_any_threshold_those_built_in_hold(files: Files) -> None:
-    assert thresholds_with(files, {}) == Thresholds(regression_max_pct=0.10, deviation_max_pct=0.20)
+    assert thresholds_with(files, {}) == Thresholds(
+        regression_max_pct=0.10, previous_run_max_pct=0.10, deviation_max_pct=0.20
+    )
     assert BUILT_IN_THRESHOLDS.hard_floor is None
 
 

@@ -15,7 +15,7 @@ from pytest_gnus.experiments.labels import model_labels
 from pytest_gnus.experiments.request import ExperimentRequest
 from pytest_gnus.models import spec as model_names
 from pytest_gnus.models.spec import ModelSpec
-from pytest_gnus.plan import CANONICAL_DECODING, BenchmarkItem, Planner, Request
+from pytest_gnus.plan import CANONICAL_DECODING, BenchmarkItem, Planner, Request, ability_problems
 from pytest_gnus.schema import Benchmark, DiagnosticOverrides, Mode, Niche, PromptBundle
 from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace, read_file
@@ -101,8 +101,8 @@ def plan(
         raise ValueError(NO_MODEL)
     planning = _Planning(workspace, request, settings, directory)
     made = planning.plan()
-    if planning.problems:
-        raise ConfigError(planning.problems)
+    if problems := planning.problems or list(ability_problems(made.items, workspace.providers)):
+        raise ConfigError(problems)
     return made
 
 
@@ -218,11 +218,12 @@ class _Planning:
         labels = model_labels(qualified)
         for index, text in enumerate(qualified):
             where, key = self._request.place("models")
-            problem = model_names.parse_problem(text, where, f"{key}[{index}]" if key else "")
+            place = f"{key}[{index}]" if key else ""
+            problem = model_names.parse_problem(text, where, place, self._workspace.providers)
             if problem is not None:
                 self.problems.append(problem)
                 continue
-            spec = model_names.parse(text, self._directory)
+            spec = model_names.parse(text, self._directory, providers=self._workspace.providers)
             if spec in specs:
                 self._problem("models", f"{text!r} a second time", "each model once", index=index)
                 continue

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pytest_gnus.errors import ConfigError, GnusError, Problem, did_you_mean, listed
 from pytest_gnus.experiments.plan import ExperimentItem, ExperimentPlan, plan
 from pytest_gnus.experiments.request import ExperimentRequest, experiment_file
+from pytest_gnus.models.provider import Provider
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.options import MODES, SOURCES
 from pytest_gnus.schema import Mode, Source
 from pytest_gnus.settings import Settings
@@ -24,17 +28,19 @@ class ExperimentRunner:
 
     Args:
         project_root: the workspace; without one, the nearest folder upwards with `config/specialists/`.
+        providers: providers of models beside the built-in ones.
 
     Raises:
         ConfigError: there is no workspace, or something in it is wrong.
     """
 
-    def __init__(self, project_root: Path | str | None = None) -> None:
+    def __init__(self, project_root: Path | str | None = None, providers: Iterable[Provider] = ()) -> None:
         root = Path(project_root) if project_root is not None else find_root(Path.cwd())
         if root is None:
             allowed = "a folder with config/specialists/, or one above it"
             raise ConfigError([Problem(str(Path.cwd()), "", "no workspace", allowed)])
-        self._workspace = load_workspace(root.resolve())
+        known = BUILT_IN.extended(("ExperimentRunner", provider) for provider in providers)
+        self._workspace = load_workspace(root.resolve(), known)
 
     @property
     def workspace(self) -> Workspace:
@@ -68,6 +74,7 @@ class ExperimentRunner:
             RecordError, OSError: the results cannot be written.
         """
         from pytest_gnus.experiments.output import ExperimentOutput
+        from pytest_gnus.models import registry
         from pytest_gnus.models.pool import ModelPool
         from pytest_gnus.models.room import has_room
         from pytest_gnus.records.store import RecordStore
@@ -75,7 +82,9 @@ class ExperimentRunner:
 
         planned = self._plan(request)
         artifacts = self._workspace.root / "artifacts"
-        run = Run(RecordStore(artifacts), pool=ModelPool(fits=has_room))
+        known = self._workspace.providers
+        pool = ModelPool(partial(registry.load, providers=known), has_room)
+        run = Run(RecordStore(artifacts), pool=pool, providers=known)
         output = ExperimentOutput(planned, run.run_id, artifacts)
         output.open()
         try:

@@ -10,19 +10,21 @@ import pytest
 
 from pytest_gnus import settings as settings_room
 from pytest_gnus.collection import MARKERS, items_by_file
-from pytest_gnus.errors import ConfigError, Problem, RecordError
+from pytest_gnus.errors import ConfigError, HookError, Problem, RecordError
 from pytest_gnus.experiments.collection import ExperimentFile, ExperimentFunction, sort_items
 from pytest_gnus.experiments.options import models_directory, requested
 from pytest_gnus.experiments.plan import ExperimentItem, ExperimentPlan, plan
 from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
-from pytest_gnus.session import header_lines, text_of
+from pytest_gnus.session import check_conftest, header_lines, text_of
 from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.experiments.output import ExperimentOutput
     from pytest_gnus.experiments.result import ExperimentResult
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.run import Run
 
 #: The attribute of a test report that carries a result from where it was measured to the controller.
@@ -38,6 +40,7 @@ class ExperimentSession:
         self._config = config
         self._settings = settings
         self._plan = plan
+        self._providers = workspace.providers
         by_file = items_by_file(plan.items, dict(workspace.benchmark_files))
         self._by_file: dict[Path, list[Any]] = {path: list(items) for path, items in by_file.items()}
         self._by_name = {item.name: item for item in plan.items}
@@ -60,8 +63,9 @@ class ExperimentSession:
         # Rounds run one after the other, and each asks for every model. What there is room for stays in
         # memory, so that the rounds can stand outermost and still load each model once; where there is no
         # room, a model is loaded once in each round.
-        pool = ModelPool(partial(registry.load, options=compute), has_room)
-        return Run(RecordStore(self._settings.artifacts), run_id, pool)
+        load = partial(registry.load, options=compute, providers=self._providers)
+        store = RecordStore(self._settings.artifacts)
+        return Run(store, run_id, ModelPool(load, has_room), providers=self._providers)
 
     @cached_property
     def output(self) -> ExperimentOutput:
@@ -82,9 +86,10 @@ class ExperimentSession:
                 "pytest-gnus: an experiment needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
+        check_conftest(config, root)
         try:
-            session = cls(config, *cls._resolved(config, root))
-        except ConfigError as error:
+            session = cls(config, *cls._resolved(config, root, Hooks(config).providers()))
+        except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[SESSION_KEY] = session
         for marker in MARKERS:
@@ -94,16 +99,18 @@ class ExperimentSession:
         return session
 
     @staticmethod
-    def _resolved(config: pytest.Config, root: Path) -> tuple[Workspace, Settings, ExperimentPlan]:
+    def _resolved(
+        config: pytest.Config, root: Path, providers: Providers
+    ) -> tuple[Workspace, Settings, ExperimentPlan]:
         problems: list[Problem] = []
         workspace: Workspace | None = None
         try:
-            workspace = load_workspace(root)
+            workspace = load_workspace(root, providers)
             known = sorted(workspace.niches)
         except ConfigError as error:
             problems.extend(error.problems)
             known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known)
+        settings, of_options = settings_room.resolve(config, root, known, providers)
         problems.extend(of_options)
         if workspace is not None:
             try:

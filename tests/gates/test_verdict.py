@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gnus.gates.result import GateResult, not_evaluated
+from pytest_gnus.gates.result import GateResult, Severity, not_evaluated
 from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, Status, niche_verdict, status_of
 
 HOLDS = GateResult("hard_floor", True, value=0.5, threshold=0.3)
 FAILS = GateResult("hard_floor", False, value=0.2, threshold=0.3)
 UNKNOWN = not_evaluated("sgfp4_regression", "no reference", 0.1)
+WARNS = GateResult("previous_run", False, value=0.2, threshold=0.1, severity="warn", consecutive_failures=1)
+NOTED = not_evaluated("baseline_deviation", "no baseline", 0.2, severity="note")
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
@@ -39,9 +41,16 @@ def verdict(*outcomes: ItemOutcome, blocking: Sequence[str] = ("a", "b")) -> Nic
         ([HOLDS, UNKNOWN], True, "failed"),
         ([HOLDS, UNKNOWN], False, "warned"),
         ([UNKNOWN], True, "failed"),
+        ([HOLDS, WARNS], True, "warned"),
+        ([HOLDS, WARNS], False, "warned"),
+        ([WARNS, FAILS], True, "failed"),
+        ([HOLDS, NOTED], True, "passed"),
+        ([NOTED], True, "passed"),
+        ([NOTED, WARNS], True, "warned"),
+        ([NOTED, UNKNOWN], True, "failed"),
     ],
 )
-def test_the_status_is_passed_only_where_every_gate_was_evaluated_and_holds(
+def test_the_status_is_passed_only_where_nothing_is_against_the_item(
     gates: list[GateResult], gated: bool, status: Status
 ) -> None:
     assert status_of(gates, gated=gated) == status
@@ -66,7 +75,20 @@ def test_a_gate_that_was_not_evaluated_neither_holds_nor_fails() -> None:
         "ci95": None,
         "p_value": None,
         "detail": "no reference",
+        "severity": "block",
+        "consecutive_failures": None,
+        "accepted": None,
     }
+
+
+def test_a_gate_is_against_its_item_where_it_does_not_hold_and_is_more_than_a_note() -> None:
+    assert [gate.is_against for gate in (HOLDS, FAILS, UNKNOWN, WARNS, NOTED)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_an_interval_is_recorded_as_a_list() -> None:
@@ -133,10 +155,56 @@ def test_a_diagnostic_benchmark_that_was_not_measured_is_said() -> None:
     assert found.warnings == ()
 
 
-def test_a_blocking_benchmark_that_only_warned_did_not_pass() -> None:
-    found = verdict(outcome("a"), outcome("b", "warned", detail="not gated"))
-    assert found.verdict == "block"
-    assert "b (quantized)" in "\n".join(found.reasons)
+def test_a_blocking_benchmark_that_only_warns_ships_and_says_so() -> None:
+    """Its gates warn only where the tier says so (D-06)."""
+    found = verdict(outcome("a"), outcome("b", "warned", detail="previous_run: the first failure"))
+    assert (found.verdict, found.reasons, found.must_fail) == ("promote", (), False)
+    assert found.warnings == ("b (quantized): previous_run: the first failure",)
+
+
+def test_what_was_noted_is_listed_and_does_not_block() -> None:
+    found = verdict(
+        ItemOutcome("a", "quantized", True, "passed", notes=("previous_run: no earlier run",)),
+        outcome("b"),
+        ItemOutcome("mmlu", "quantized", False, "passed", notes=("previous_run: no earlier run",)),
+    )
+    assert (found.verdict, found.not_evaluated) == (
+        "promote",
+        ("a (quantized) previous_run: no earlier run",),
+    )
+
+
+def test_decisions_that_items_rely_on_are_named() -> None:
+    accepted = ItemOutcome("a", "quantized", True, "passed", accepted=("previous_run accepted by Ann",))
+    assert verdict(accepted, outcome("b")).accepted == ("a (quantized) previous_run accepted by Ann",)
+
+
+@pytest.mark.parametrize(
+    ("severity", "expected", "must_fail"), [("block", "block", True), ("warn", "promote", False)]
+)
+def test_a_gate_of_the_niche_blocks_or_warns_by_its_severity(
+    severity: Severity, expected: str, must_fail: bool
+) -> None:
+    gate = GateResult("composite", False, value=1.0, threshold=2.0, detail="1 of 3", severity=severity)
+    found = niche_verdict("toy", "a", [outcome("a")], gates=[gate])
+    assert (found.verdict, found.must_fail, found.gates) == (expected, must_fail, (gate,))
+    told = found.reasons if severity == "block" else found.warnings
+    assert told == (f"composite {'failed' if severity == 'block' else ''}: 1 of 3".replace(" :", ":"),)
+
+
+def test_a_gate_of_the_niche_that_was_not_evaluated_is_listed() -> None:
+    noted = not_evaluated("composite", "fewer than 2", severity="note")
+    found = niche_verdict("toy", "a", [outcome("a")], gates=[noted])
+    assert (found.verdict, found.not_evaluated) == ("promote", ("composite: fewer than 2",))
+    unknown = not_evaluated("composite", "the history cannot be read")
+    found = niche_verdict("toy", "a", [outcome("a")], gates=[unknown])
+    assert (found.verdict, found.must_fail) == ("block", True)
+    assert found.reasons == ("composite failed: the history cannot be read",)
+
+
+def test_what_else_a_person_should_know_is_a_warning() -> None:
+    found = niche_verdict("toy", "a", [outcome("a")], warnings=["fell together"])
+    assert (found.verdict, found.warnings) == ("promote", ("fell together",))
 
 
 def test_a_niche_without_blocking_benchmarks_is_never_promoted() -> None:
@@ -168,14 +236,15 @@ def test_every_reason_is_given_not_the_first() -> None:
     ),
     st.lists(st.sampled_from(["a", "b"]), unique=True),
 )
-def test_whatever_happened_promote_means_that_all_blocking_benchmarks_passed(
+def test_whatever_happened_promote_means_that_no_blocking_benchmark_failed(
     statuses: dict[tuple[str, str], Status], blocking: list[str]
 ) -> None:
     outcomes = [
         ItemOutcome(name, variant, name in blocking, status) for (name, variant), status in statuses.items()
     ]
     found = niche_verdict("toy", blocking, outcomes)
-    passed = bool(blocking) and all(statuses.get((name, "quantized")) == "passed" for name in blocking)
+    good = ("passed", "warned")
+    passed = bool(blocking) and all(statuses.get((name, "quantized")) in good for name in blocking)
     if found.verdict == "promote":
         assert passed
         assert not any(o.blocking and o.status in ("failed", "error") for o in outcomes)
@@ -192,7 +261,7 @@ def test_whatever_happened_promote_means_that_all_blocking_benchmarks_passed(
         ([outcome("a", "skipped"), outcome("b")], "ab", None, True),
         ([outcome("a", "not_implemented")], "ab", None, True),
         ([outcome("a", "failed"), outcome("b")], "ab", None, True),
-        ([outcome("a", "warned"), outcome("b")], "ab", None, True),
+        ([outcome("a", "warned"), outcome("b")], "ab", None, False),
         ([outcome("mmlu")], "", None, True),  # nothing blocks this niche: nothing was decided
         ([outcome("a", "warned"), outcome("b", "warned")], "ab", "a limit", False),
     ],

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -672,3 +673,24 @@ def test_no_workspace_is_a_usage_error(pytester):
     result = pytester.runpytest_subprocess("--gnus-experiment=x")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*an experiment needs a workspace*config/specialists/*"])
+
+
+# --- providers ---
+
+
+def test_a_provider_of_the_workspaces_own_is_compared_as_any_other(lab):
+    example = Path(__file__).parents[2] / "examples" / "provider" / "conftest.py"
+    (lab.path / "conftest.py").write_text(example.read_text())
+    (lab.path / "words.txt").write_text("red red green blue grey pump")
+    result = lab.run(
+        "--niche=toy", "--gnus-model=unigram:words.txt", "--gnus-model=demo:constant", "-k", "shapes"
+    )
+    result.assert_outcomes(passed=2, deselected=2)
+    assert [line["model_label"] for line in results(lab)] == ["words.txt", "constant"]
+
+
+def test_a_model_that_cannot_give_what_a_benchmark_needs_is_a_usage_error(lab):
+    experiment(lab, models=["demo:random", "lm_eval:local-chat-completions,model=x"])
+    result = lab.run("--gnus-experiment=trial")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*benchmarks/shapes.yaml: task.output_type: *gives no log-probabilities*"])

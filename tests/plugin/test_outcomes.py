@@ -28,17 +28,30 @@ def test_a_passing_gate(toy):
             "toy * colours * reference * 0.10 * 1/1 * passed",
             "toy * colours * quantized * 0.10 * +0.0% * 2/2 * passed",
             "toy: PROMOTE",
+            "  not evaluated: colours (quantized) previous_run: no earlier run to compare with; the next *",
         ]
     )
     verdict = toy.verdict()
     assert (verdict["verdict"], verdict["reasons"], verdict["not_evaluated"]) == (
         "promote",
         [],
-        ["sgfp4 (quantized): the weights are not in SGFP4"],
+        [
+            "colours (quantized) previous_run: no earlier run to compare with; the next run has this one",
+            "colours (quantized) baseline_deviation: no comparable record of the baseline; run "
+            "`pytest --niche=toy --gnus-variant=baseline -k colours`",
+            "composite: fewer than 2 of 3 dimensions evaluated: floors held, previous_run not evaluated, "
+            "baseline_deviation not evaluated",
+            "sgfp4 (quantized): the weights are not in SGFP4",
+        ],
     )
     reference, quantized = toy.records()
     assert reference["run_id"] == quantized["run_id"] == verdict["run_id"]
-    assert [gate["name"] for gate in quantized["gates"]] == ["hard_floor", "sgfp4_regression"]
+    assert [gate["name"] for gate in quantized["gates"]] == [
+        "hard_floor",
+        "sgfp4_regression",
+        "previous_run",
+        "baseline_deviation",
+    ]
     assert quantized["fingerprint_valid"] is True
     assert quantized["status"] == "passed"
 
@@ -503,7 +516,7 @@ def test_documents_that_share_a_passage_are_compared_in_clusters(toy):
     toy.data("colours/test.jsonl", documents)
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passage")
     toy.run("--niche=toy").assert_outcomes(passed=2)
-    gate = toy.record("colours")["gates"][-1]
+    gate = toy.record("colours")["gates"][1]
     assert gate["name"] == "sgfp4_regression"
     assert "60 pairs in 30 clusters" in gate["detail"]
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passages")

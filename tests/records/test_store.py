@@ -6,7 +6,9 @@ import copy
 import gzip
 import json
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ from pytest_gnus.measurement import Counts, Measurement, Protocol
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.plan import BenchmarkItem, Request
 from pytest_gnus.recording import build_record
-from pytest_gnus.records.fingerprint import fingerprint
+from pytest_gnus.records.earlier import Found, newest_comparable
+from pytest_gnus.records.fingerprint import fingerprint, record_digest
 from pytest_gnus.records.store import (
     RecordStore,
     StoredRecord,
-    newest_comparable,
+    UnreadableRecord,
     read,
     score,
     write_atomically,
@@ -54,7 +57,15 @@ def record_of(
 ) -> dict[str, Any]:
     """A valid record made by the product; keys in `changes` replace those of the record."""
     record = copy.deepcopy(made_record(niche, benchmark, variant, status, measured))
-    return record | {"timestamp_utc": stamp} | changes
+    return sealed(record | {"timestamp_utc": stamp} | changes)
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with its own digest; as it stands where it is none that could have one."""
+    try:
+        return dict(record) | {"record_sha256": record_digest(record)}
+    except ValueError:
+        return dict(record) | {"record_sha256": "0" * 64}
 
 
 @cache
@@ -103,9 +114,9 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def found(records: Iterator[StoredRecord | RecordError]) -> list[Any]:
+def found(records: Iterator[StoredRecord | UnreadableRecord]) -> list[Any]:
     """Scores of the records that can be read and texts of the errors, in order."""
-    return [str(r) if isinstance(r, RecordError) else score(r.content) for r in records]
+    return [str(r) if isinstance(r, UnreadableRecord) else score(r.content) for r in records]
 
 
 @pytest.fixture
@@ -123,6 +134,7 @@ def test_a_record_round_trips(store: RecordStore) -> None:
     record = record_of(reason="Übergröße")
     path = store.write(record)
     assert read(path) == record
+    assert read(store.write(record_of(stamp=stamp_at(9)), SAMPLES))["samples_sha256"] is not None
     assert path.read_text(encoding="utf-8").endswith("}\n")
     assert "Übergröße" in path.read_text(encoding="utf-8")
 
@@ -159,7 +171,7 @@ def test_equal_outcomes_give_equal_bytes(tmp_path: Path) -> None:
 def test_a_record_that_lacks_a_key_is_refused_and_leaves_nothing(store: RecordStore, key: str) -> None:
     record = record_of()
     del record[key]
-    if key == "samples":  # written by the store itself
+    if key in ("samples", "samples_sha256", "record_sha256"):  # written by the store itself
         record["extra"] = 1
     with pytest.raises(RecordError):
         store.write(record, SAMPLES)
@@ -196,23 +208,62 @@ def test_outcomes_that_are_not_json_leave_nothing(store: RecordStore) -> None:
     assert names(store.folder) == []
 
 
-def test_a_rename_that_fails_leaves_neither_record_nor_temporary_file(store: RecordStore) -> None:
+@pytest.mark.parametrize("suffix", [".json", ".samples.jsonl.gz"])
+def test_a_name_that_is_taken_is_refused_and_leaves_nothing_new(store: RecordStore, suffix: str) -> None:
     record = record_of()
-    blocker = store.folder / f"{store.stem(record)}.json"
-    (blocker / "inside").mkdir(parents=True)
-    with pytest.raises(OSError, match="directory"):
-        store.write(record)
-    assert names(store.folder) == [blocker.name]
-    assert blocker.is_dir()
-
-
-def test_a_sidecar_that_cannot_be_written_means_no_record(store: RecordStore) -> None:
-    record = record_of()
-    blocker = store.folder / f"{store.stem(record)}.samples.jsonl.gz"
-    (blocker / "inside").mkdir(parents=True)
-    with pytest.raises(OSError, match="directory"):
+    blocker = store.folder / f"{store.stem(record)}{suffix}"
+    blocker.parent.mkdir(parents=True)
+    blocker.write_text("another run's")
+    with pytest.raises(RecordError, match="is there already; records are never overwritten"):
         store.write(record, SAMPLES)
     assert names(store.folder) == [blocker.name]
+    assert blocker.read_text() == "another run's"
+
+
+def test_a_record_is_never_overwritten_nor_its_outcomes(store: RecordStore) -> None:
+    path = store.write(record_of(measured=0.5), SAMPLES)
+    before = {name: (store.folder / name).read_bytes() for name in names(store.folder)}
+    with pytest.raises(RecordError, match=f"{path.name} is there already"):
+        store.write(record_of(measured=0.9), SAMPLES[:2])
+    assert {name: (store.folder / name).read_bytes() for name in names(store.folder)} == before
+
+
+def test_of_two_writers_at_once_of_one_name_one_wins_whole(store: RecordStore) -> None:
+    """Two runs on one disk: whoever loses is told, and the winner's outcomes fit the winner's record."""
+    start = threading.Barrier(8)
+
+    def write(number: int) -> bool:
+        start.wait()
+        try:
+            store.write(record_of(measured=number / 10), (SAMPLES * 2)[: number + 1])
+        except RecordError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(8)))
+    (record,) = store.read_all("toy", "colours", "reference")
+    assert isinstance(record, StoredRecord)
+    assert sum(won) == 1
+    assert len(store.read_samples(record)) == won.index(True) + 1
+    assert score(record.content) == won.index(True) / 10
+    assert len(names(store.folder)) == 2
+
+
+def test_a_file_system_without_links_refuses_a_taken_name_too(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(_source: object, _target: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    path = store.write(record_of(measured=0.5), SAMPLES)
+    before = path.read_bytes()
+    assert read(path)["samples"] in names(store.folder)
+    with pytest.raises(RecordError, match="is there already"):
+        store.write(record_of(measured=0.9), SAMPLES)
+    assert path.read_bytes() == before
+    assert len(names(store.folder)) == 2
 
 
 def test_a_disk_that_fails_leaves_neither_record_nor_temporary_file(
@@ -299,7 +350,7 @@ def test_names_with_underscores_are_not_confused(store: RecordStore) -> None:
 
 def test_where_nothing_was_ever_written_nothing_is_found(store: RecordStore) -> None:
     assert found(store.read_all("toy", "colours", "reference")) == []
-    assert newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS) == (None, [])
+    assert newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS) == Found(None)
 
 
 def test_sidecars_and_temporary_files_are_no_records(store: RecordStore) -> None:
@@ -318,6 +369,22 @@ CORRUPT: Mapping[str, bytes] = {
     "deep": b"[" * 100_000,
     "long number": b'{"schema_version": ' + b"9" * 5000 + b"}",
     "newer": json.dumps(record_of() | {"schema_version": 2, "surprise": 1}).encode(),
+    "no text": json.dumps(record_of(reason="\ud800")).encode(),
+    "deep inside": json.dumps(record_of())
+    .replace('{"metric": "acc"}', '{"a": ' * 900 + "1" + "}" * 900)
+    .encode(),
+    "altered": json.dumps(record_of() | {"reason": "another"}).encode(),
+    "altered fingerprint": json.dumps(
+        sealed(record_of() | {"fingerprint": record_of()["fingerprint"] | {"fewshot_seed": 1}})
+    ).encode(),
+    "altered path": json.dumps(record_of(samples="../../evil.gz", samples_sha256="0" * 64)).encode(),
+    "of another moment": json.dumps(
+        record_of(measured=0.9, stamp="2025-01-02T03:04:05.000006+00:00")
+    ).encode(),
+    "of another benchmark": json.dumps(
+        record_of(benchmark="shapes", stamp="2026-01-02T03:04:02.000000+00:00")
+    ).encode(),
+    "no such moment": json.dumps(record_of(stamp="2026-99-02T03:04:02.000000+00:00")).encode(),
     "nan": json.dumps(record_of(measured=float("nan"))).encode(),
     "infinite": json.dumps(record_of(measured=float("inf"))).encode(),
 }
@@ -330,11 +397,12 @@ def test_a_record_that_cannot_be_read_is_named_passed_over_and_kept(
     good = store.write(record_of(measured=0.6, stamp=stamp_at(1)))
     bad = store.folder / f"{store.stem(record_of(stamp=stamp_at(2)))}.json"
     bad.write_bytes(content)
-    record, passed_over = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
-    assert record is not None
-    assert record.path == good
-    assert len(passed_over) == 1
-    assert passed_over[0].startswith(bad.name)
+    found = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    assert found.record is not None
+    assert found.record.path == good
+    assert [unreadable.name for unreadable in found.unreadable] == [bad.name]
+    assert str(found.unreadable[0]).startswith(bad.name)
+    assert found.passed_over == ()
     assert bad.read_bytes() == content
 
 
@@ -353,6 +421,82 @@ def test_a_record_that_is_a_folder_or_a_dead_link_is_named(store: RecordStore) -
     link.symlink_to(store.folder / "nowhere")
     texts = found(store.read_all("toy", "colours", "reference"))
     assert [text.split(" ")[0] for text in texts] == [link.name, folder.name]
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda record: record.update(reason="x"),
+        lambda record: record.update(record_sha256="0" * 64),
+        lambda record: record.update(samples_sha256="0" * 64),
+        lambda record: record["results"]["colours"].update(score=0.9),
+        lambda record: record["results"]["colours"].update(n=61),
+        lambda record: record["environment"]["packages"].update(pytest="1"),
+    ],
+)
+def test_a_record_of_which_anything_was_altered_is_not_read(
+    scratch: Path, alter: Callable[[dict[str, Any]], None]
+) -> None:
+    record = record_of()
+    alter(record)
+    write_json(scratch, record)
+    with pytest.raises(RecordError, match=r"record\.json: it does not fit its own digest: it was altered"):
+        read(scratch)
+
+
+SAMPLES_BROKEN: Mapping[str, bytes | None] = {
+    "gone": None,
+    "empty": b"",
+    "not packed": b"{}",
+    "of another run": gzip.compress(b'{"task": "colours", "doc_id": 0, "doc_hash": "e", "score": 1.0}\n'),
+}
+
+
+@pytest.mark.parametrize("content", SAMPLES_BROKEN.values(), ids=SAMPLES_BROKEN.keys())
+def test_outcomes_that_are_not_those_of_the_record_are_refused(
+    store: RecordStore, content: bytes | None
+) -> None:
+    store.write(record_of(), SAMPLES)
+    (record,) = store.read_all("toy", "colours", "reference")
+    assert isinstance(record, StoredRecord)
+    assert store.read_samples(record) == SAMPLES
+    path = store.folder / record.content["samples"]
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(RecordError, match=rf"{path.name} cannot be read"):
+        store.read_samples(record)
+
+
+def test_a_record_without_outcomes_has_none(store: RecordStore) -> None:
+    store.write(record_of())
+    (record,) = store.read_all("toy", "colours", "reference")
+    assert isinstance(record, StoredRecord)
+    assert store.read_samples(record) == []
+
+
+def test_records_made_in_a_hurry_are_all_listed(store: RecordStore) -> None:
+    """The listing is kept from benchmark to benchmark, and what is written meanwhile is not missed."""
+    for second in range(1, 5):
+        store.write(record_of(stamp=stamp_at(second), measured=second / 10))
+        assert len(found(store.read_all("toy", "colours", "reference"))) == second
+    assert found(store.read_all("toy", "colours", "reference")) == [0.4, 0.3, 0.2, 0.1]
+
+
+def test_a_name_is_got_whatever_else_is_there(store: RecordStore) -> None:
+    path = store.write(record_of(measured=0.7))
+    assert score(store.get(("toy", "colours", "reference"), path.name).content) == 0.7
+    with pytest.raises(RecordError, match="a record of something else"):
+        store.get(("toy", "colours", "quantized"), path.name)
+    with pytest.raises(RecordError, match=r"none\.json cannot be read"):
+        store.get(("toy", "colours", "reference"), "none.json")
+    copy_of = path.with_name("toy_colours_reference_20300101T000000.000000Z.json")
+    copy_of.write_bytes(path.read_bytes())
+    with pytest.raises(
+        RecordError, match=f"{copy_of.name}: another record, {path.stem}, stands in its place"
+    ):
+        store.get(("toy", "colours", "reference"), copy_of.name)
 
 
 VALID_BYTES = json.dumps(record_of(), indent=2).encode()
@@ -381,7 +525,7 @@ def test_a_garbled_record_is_read_or_refused_by_name(scratch: Path, position: in
     except RecordError as error:
         said = str(error)
     else:
-        assert content["schema_version"] == 1
+        assert content == record_of()
     assert said == "" or said.startswith("record.json")
 
 
@@ -424,18 +568,18 @@ def test_what_cannot_be_compared_with_is_passed_over_with_the_reason(
 ) -> None:
     good = store.write(record_of(measured=0.6, stamp=stamp_at(1)))
     bad = store.write(record_of(stamp=stamp_at(2), **changes))
-    record, passed_over = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
-    assert record is not None
-    assert (record.path, score(record.content)) == (good, 0.6)
-    assert passed_over == [f"{bad.name}: {why}"]
+    found = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    assert found.record is not None
+    assert (found.record.path, score(found.record.content)) == (good, 0.6)
+    assert (found.unreadable, found.passed_over) == ((), (f"{bad.name}: {why}",))
 
 
 def test_where_nothing_can_be_compared_with_every_reason_is_given(store: RecordStore) -> None:
     for second, (changes, _) in enumerate(NOT_REFERENCES.values(), 1):
         store.write(record_of(stamp=stamp_at(second), **changes))
-    record, passed_over = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
-    assert record is None
-    assert [text.split(": ", 1)[1] for text in passed_over] == [
+    found = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    assert found.record is None
+    assert [text.split(": ", 1)[1] for text in found.passed_over] == [
         why for _, why in reversed(list(NOT_REFERENCES.values()))
     ]
 
@@ -443,19 +587,19 @@ def test_where_nothing_can_be_compared_with_every_reason_is_given(store: RecordS
 @pytest.mark.parametrize("status", ["passed", "failed", "warned"])
 def test_a_measured_reference_counts_whatever_its_gates_said(store: RecordStore, status: Status) -> None:
     store.write(record_of(status=status, measured=0.2))
-    record, passed_over = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
-    assert record is not None
-    assert (score(record.content), passed_over) == (0.2, [])
+    found = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    assert found.record is not None
+    assert (score(found.record.content), found.passed_over) == (0.2, ())
 
 
 def test_other_weights_can_be_compared_with(store: RecordStore) -> None:
     store.write(record_of(**with_fingerprint(model_manifest_sha256="9" * 64)))
-    record, _ = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    record = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS).record
     assert record is not None
 
 
 def test_a_score_of_zero_is_a_score(store: RecordStore) -> None:
     store.write(record_of(measured=0.0))
-    record, _ = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS)
+    record = newest_comparable(store.read_all("toy", "colours", "reference"), FIELDS).record
     assert record is not None
     assert score(record.content) == 0.0
