@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_gnus.benchmark_runner import BenchmarkRunner
     from pytest_gnus.errors import GnusError, ModelError
+    from pytest_gnus.experiments.report import ExperimentReport
+    from pytest_gnus.experiments.request import ExperimentRequest
+    from pytest_gnus.experiments.runner import ExperimentRunner
     from pytest_gnus.gates.result import GateResult
     from pytest_gnus.models.loaded import LoadedModel
     from pytest_gnus.models.provider import Abilities, Provider
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Abilities",
     "BenchmarkRunner",
+    "ExperimentReport",
+    "ExperimentRequest",
+    "ExperimentRunner",
     "GateResult",
     "GnusError",
     "LoadedModel",
@@ -25,6 +31,9 @@ __all__ = [
 _MODULES = {
     "Abilities": "pytest_gnus.models.provider",
     "BenchmarkRunner": "pytest_gnus.benchmark_runner",
+    "ExperimentReport": "pytest_gnus.experiments.report",
+    "ExperimentRequest": "pytest_gnus.experiments.request",
+    "ExperimentRunner": "pytest_gnus.experiments.runner",
     "GateResult": "pytest_gnus.gates.result",
     "GnusError": "pytest_gnus.errors",
     "LoadedModel": "pytest_gnus.models.loaded",

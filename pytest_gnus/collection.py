@@ -21,6 +21,8 @@ MARKERS = (
     "variant(name): quantized, reference or baseline",
     "blocking: a benchmark that blocks the release of its niche",
     "diagnostic: a benchmark that is recorded and shown, and blocks nothing",
+    "model(name): in an experiment, the model that is measured, by its short name",
+    "round(index): in an experiment, the round, from 0",
 )
 
 
@@ -48,7 +50,7 @@ class SpecialistFile(pytest.File):
             yield ArtifactFunction.make(self, planned)
 
 
-class _GnusFunction(pytest.Function):
+class GnusFunction(pytest.Function):
     """A pytest function of this product: fixtures, marks and reports are all pytest's own."""
 
     seconds: float = 0.0
@@ -81,7 +83,7 @@ class _GnusFunction(pytest.Function):
         return super().repr_failure(excinfo)
 
 
-class BenchmarkFunction(_GnusFunction):
+class BenchmarkFunction(GnusFunction):
     """Measures one benchmark."""
 
     planned: BenchmarkItem
@@ -101,7 +103,7 @@ class BenchmarkFunction(_GnusFunction):
         return ItemState(self.planned)
 
 
-class ArtifactFunction(_GnusFunction):
+class ArtifactFunction(GnusFunction):
     """Measures one SGFP4 artifact."""
 
     planned: ArtifactItem

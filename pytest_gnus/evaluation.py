@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,14 +17,12 @@ from pytest_gnus.gates.trust import ChanceLevels, chance_levels, flags
 from pytest_gnus.harness import SEEDS, harness_identity, quiet_harness
 from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
 from pytest_gnus.models.loaded import LoadedModel
-from pytest_gnus.plan import BenchmarkItem, Request
+from pytest_gnus.plan import CANONICAL_DECODING, BenchmarkItem, Request
 from pytest_gnus.records.fingerprint import canonical_sha256
 from pytest_gnus.schema import METRIC_ORDER, UNIT_METRICS
 from pytest_gnus.tasks.benchmark_task import TaskData
 from pytest_gnus.tasks.building import BuiltTask, build
 
-#: Canonical decoding (D-03).
-CANONICAL_DECODING: Mapping[str, Any] = {"do_sample": False, "temperature": 0.0}
 #: Resamples for the few metrics whose standard error has no formula.
 _BOOTSTRAP_ITERATIONS = 1000
 #: Metrics that mark a document by the choice it should have taken; chance levels make sense for these.
@@ -37,7 +36,8 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
         DataError, EvaluationError: see `pytest_gnus.tasks`.
     """
     request = item.request
-    with quiet_harness(request.fewshot_seed):
+    seed = request.fewshot_seed if request.documents_seed is None else request.documents_seed
+    with quiet_harness(seed):
         return build(
             item.benchmark.name,
             request.task,
@@ -60,6 +60,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     """
     request = item.request
     model.lm.usage.reset()
+    _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
     with quiet_harness(request.fewshot_seed):
         results = lm_eval.simple_evaluate(
@@ -76,10 +77,18 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
             apply_chat_template=request.chat_template,
             gen_kwargs=dict(decoding(request)) or None,
             fewshot_random_seed=request.fewshot_seed,
-            **SEEDS,
+            **(SEEDS | {"torch_random_seed": request.sampling_seed}),
         )
     seconds = time.perf_counter() - started
     return _Reading(item, built, model, results).measurement(seconds)
+
+
+def _seed_sampling(lm: Any, seed: int) -> None:
+    """Seed what lm-eval does not: MLX's generator, and a model that hands its seed to a server."""
+    if "mlx.core" in sys.modules:  # importing it is the model's business
+        sys.modules["mlx.core"].random.seed(seed)
+    if hasattr(lm, "sampling_seed"):
+        lm.sampling_seed = seed
 
 
 def decoding(request: Request) -> Mapping[str, Any]:

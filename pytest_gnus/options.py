@@ -31,7 +31,6 @@ def add_options(parser: pytest.Parser) -> None:
         ("variant", "NAME", f"Which weights: {', '.join(VARIANTS)} (default: reference and quantized)"),
         ("mode", "NAME", "canonical: frozen settings, gated (default); diagnostic: overridden, never gated"),
         ("source", "NAME", "Where documents come from: huggingface or local (data/benchmarks/)"),
-        ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
         ("dtype", "NAME", f"Compute in {', '.join(DTYPES)} (default: float32 on a CPU, else as stored)"),
         ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
         (
@@ -42,6 +41,16 @@ def add_options(parser: pytest.Parser) -> None:
     ):
         group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
         parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")
+    group.addoption(
+        "--gnus-model",
+        action="append",
+        metavar="PROVIDER:NAME",
+        dest="gnus_model",
+        default=None,
+        help="Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID; several are compared",
+    )
+    parser.addini("gnus_model", "As --gnus-model", type="string", default="")
+    _add_experiment_options(group)
     group.addoption(
         "--gnus-batch-tokens",
         metavar="N",
@@ -68,6 +77,40 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("gnus_force_download", "As --gnus-force-download", type="bool", default=False)
 
 
+def _add_experiment_options(group: pytest.OptionGroup) -> None:
+    for name, metavar, text in (
+        ("experiment", "FILE", "Run an experiment: benchmarks x models x rounds (config/experiments/*.yaml)"),
+        ("repeat", "N", "Rounds of an experiment, each with few-shot examples of its own (default: 1)"),
+        ("output", "FILE", "Where an experiment's results are appended, a JSON line each"),
+    ):
+        group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
+
+
 def is_active(config: pytest.Config) -> bool:
-    """Whether this session runs benchmarks at all."""
-    return bool(config.getoption("gnus_niche") or config.getini("gnus_niche"))
+    """Whether this session runs benchmarks at all.
+
+    Raises:
+        pytest.UsageError: models, rounds or an output are given, but nothing that could be run on them.
+    """
+    if config.getoption("gnus_niche") or config.getini("gnus_niche") or config.getoption("gnus_experiment"):
+        return True
+    alone = [f"--gnus-{name}" for name in _OF_A_NICHE if config.getoption(f"gnus_{name}") is not None]
+    if not alone:
+        return False
+    import pytest
+
+    raise pytest.UsageError(
+        f"pytest-gnus: {', '.join(alone)}: nothing to measure; add --niche=NAME for the benchmarks of a "
+        "niche, or --gnus-experiment=FILE for an experiment"
+    )
+
+
+def is_experiment(config: pytest.Config) -> bool:
+    """Whether an active session compares models instead of gating a niche's own."""
+    return (
+        any(config.getoption(f"gnus_{name}") is not None for name in ("experiment", "repeat", "output"))
+        or len(config.getoption("gnus_model") or ()) > 1
+    )
+
+
+_OF_A_NICHE = ("model", "repeat", "output")

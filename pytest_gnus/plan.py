@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pytest_gnus.errors import Problem, listed
+from pytest_gnus.harness import SEEDS
 from pytest_gnus.models import spec as model_names
 from pytest_gnus.models.provider import Providers
 from pytest_gnus.models.registry import local_directory
@@ -16,6 +17,7 @@ from pytest_gnus.models.spec import SGFP4_MANIFEST, ModelSpec, is_hub_id
 from pytest_gnus.schema import (
     Benchmark,
     Dataset,
+    DiagnosticOverrides,
     Mode,
     ModelEntry,
     Niche,
@@ -30,13 +32,19 @@ from pytest_gnus.workspace import Workspace
 
 #: lm-eval's own default; canonical runs are frozen to it.
 FEWSHOT_SEED = 1234
+#: Canonical decoding (D-03).
+CANONICAL_DECODING: Mapping[str, Any] = {"do_sample": False, "temperature": 0.0}
 #: The order within a niche: each variant before those that are compared with it.
 VARIANT_ORDER: tuple[Variant, ...] = ("baseline", "reference", "quantized")
 
 
 @dataclass(frozen=True)
 class Request:
-    """How an item is measured, once all levels of configuration have been resolved."""
+    """How an item is measured, once all levels of configuration have been resolved.
+
+    `documents_seed` is what a task's own random choices draw from while its documents are made; None for
+    the few-shot seed.
+    """
 
     task: str | Mapping[str, Any]
     mode: Mode
@@ -52,6 +60,8 @@ class Request:
     local: LocalData | None
     subtasks: tuple[str, ...]
     limit: int | None
+    sampling_seed: int = SEEDS["torch_random_seed"]
+    documents_seed: int | None = None
 
     @property
     def output_type(self) -> str | None:
@@ -255,9 +265,13 @@ class Planner:
         return self.workspace.root / Path(text).expanduser() if text else None
 
     def _request(self, benchmark: Benchmark) -> Request:
+        diagnostic = self.settings.mode == "diagnostic"
+        return self.request(benchmark, self.settings.mode, benchmark.diagnostic if diagnostic else None)
+
+    def request(self, benchmark: Benchmark, mode: Mode, changes: DiagnosticOverrides | None) -> Request:
+        """How a benchmark is measured with these changes to its canonical settings."""
         settings = self.settings
         source = settings.source or self.workspace.pipeline.source
-        changes = benchmark.diagnostic if settings.mode == "diagnostic" else None
         changed = (changes and changes.dataset) or Dataset()
         dataset = Dataset(
             revision=_first(changed.revision, benchmark.dataset.revision),
@@ -266,7 +280,7 @@ class Planner:
         chat_template = changes.chat_template if changes else None
         return Request(
             task=cast("str | Mapping[str, Any]", benchmark.task or ""),
-            mode=settings.mode,
+            mode=mode,
             source=source,
             num_fewshot=_first(changes and changes.num_fewshot, benchmark.num_fewshot),
             fewshot_seed=cast("int", _first(changes and changes.fewshot_seed, FEWSHOT_SEED)),
@@ -313,7 +327,7 @@ def ability_problems(items: Sequence[BenchmarkItem], providers: Providers) -> It
                 "task.output_type",
                 f"{output_type!r}, for which {item.model} gives no {lacking}",
                 "what the model can give",
-                f"Measure {item.niche} with another model, or take the benchmark out of it.",
+                f"Measure {item.niche or 'it'} with another model, or take the benchmark out of it.",
             )
 
 

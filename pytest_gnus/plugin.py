@@ -1,4 +1,4 @@
-"""pytest's hooks. Without `--niche` only the options exist; with it, `BenchmarkPlugin` is registered."""
+"""pytest's hooks. Without `--niche` or an experiment only the options exist; else `BenchmarkPlugin` too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from pytest_gnus import options
 
 if TYPE_CHECKING:
+    from pytest_gnus.experiments.session import ExperimentSession
     from pytest_gnus.session import Session
 
 
@@ -28,19 +29,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if options.is_active(config):
         from pytest_gnus import fixtures
-        from pytest_gnus.session import Session
 
-        session = Session.start(config)
+        session = _start(config)
         config.pluginmanager.register(fixtures, "gnus_fixtures")
         config.pluginmanager.register(BenchmarkPlugin(session), "gnus_benchmarks")
         if config.pluginmanager.hasplugin("xdist"):
             config.pluginmanager.register(XdistPlugin(session), "gnus_xdist")
 
 
+def _start(config: pytest.Config) -> Session | ExperimentSession:
+    if options.is_experiment(config):
+        from pytest_gnus.experiments.session import ExperimentSession
+
+        return ExperimentSession.start(config)
+    from pytest_gnus.session import Session
+
+    return Session.start(config)
+
+
 class BenchmarkPlugin:
     """The hooks of a session that runs benchmarks."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | ExperimentSession) -> None:
         self._session = session
 
     def pytest_report_header(self) -> list[str]:
@@ -78,7 +88,7 @@ class BenchmarkPlugin:
 class XdistPlugin:
     """The hooks of pytest-xdist; registered only where it is installed."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | ExperimentSession) -> None:
         self._session = session
 
     @pytest.hookimpl(optionalhook=True)
@@ -87,6 +97,4 @@ class XdistPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        from pytest_gnus.xdist_scheduler import make_scheduler
-
-        return make_scheduler(config, log)
+        return self._session.scheduler(config, log)

@@ -158,7 +158,7 @@ def build_record(
         "fingerprint_missing": list(known.missing),
         "results": {item.benchmark.name: _results(item, measurement)},
         "gates": [gate.to_record() for gate in gates],
-        "timing": _timing(model, measurement),
+        "timing": timing(model, measurement),
         "counts": asdict(measurement.counts) if measurement else None,
         "flags": list(measurement.flags) if measurement else [],
         "environment": environment(model),
@@ -197,7 +197,7 @@ def _results(item: BenchmarkItem, measurement: Measurement | None) -> dict[str, 
     }
 
 
-def _timing(model: LoadedModel | None, measurement: Measurement | None) -> dict[str, Any]:
+def timing(model: LoadedModel | None, measurement: Measurement | None) -> dict[str, Any]:
     return {
         "load_s": round(model.load_seconds, 3) if model else None,
         "evaluate_s": round(measurement.evaluate_seconds, 3) if measurement else None,

@@ -108,6 +108,31 @@ class DiagnosticOverrides(_Strict):
     limit: int | None = Field(default=None, ge=1)
 
 
+class PromptBundle(_Strict):
+    """One file `config/prompts/<name>.yaml`: how models are asked, under one name."""
+
+    name: str = Field(pattern=_NAME)
+    description: str = ""
+    system_prompt: str | None = None
+    chat_template: bool | str | None = None
+    generation: dict[str, Any] = Field(default_factory=dict)
+
+
+class Experiment(_Strict):
+    """One file `config/experiments/<name>.yaml`: benchmarks x models x rounds."""
+
+    name: str = Field(pattern=_NAME)
+    description: str = ""
+    niche: str | None = Field(default=None, min_length=1)
+    benchmarks: list[str] = Field(default_factory=list)
+    models: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    default_provider: str | None = Field(default=None, min_length=1)
+    repeat: int = 1
+    output: str | None = Field(default=None, min_length=1)
+    prompt_bundle: str | None = Field(default=None, min_length=1)
+    overrides: DiagnosticOverrides = Field(default_factory=DiagnosticOverrides)
+
+
 class Benchmark(_Strict):
     """One file `benchmarks/<name>.yaml`."""
 

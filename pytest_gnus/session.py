@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -101,7 +101,7 @@ class Session:
                 "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
-        _check_conftest(config, root)
+        check_conftest(config, root)
         hooks = Hooks(config)
         try:
             workspace, settings = cls._resolved(config, root, hooks.providers())
@@ -140,23 +140,9 @@ class Session:
 
     def header(self) -> list[str]:
         settings = self._settings
-        device = _expected_device()
         source = self._plan[0].request.source if self._plan else settings.source
-        parts = [
-            f"niche={','.join(settings.niches)}",
-            f"mode={settings.mode}",
-            f"source={source}",
-            f"device={device}",
-            *([f"blas={expected_blas().name}"] if device == "cpu" else []),
-            f"dtype={settings.dtype or ('float32' if device == 'cpu' else 'stored')}",
-            *([f"limit={settings.limit}"] if settings.limit else []),
-            *(
-                f"{name} {version}"
-                for name, version in package_versions(("lm_eval", "mlx", "mlx-lm")).items()
-            ),
-        ]
-        missing = missing_blas() if device == "cpu" else None
-        return [f"gnus: {', '.join(parts)}", *([f"gnus: {missing}"] if missing else [])]
+        parts = [f"niche={','.join(settings.niches)}", f"mode={settings.mode}", f"source={source}"]
+        return header_lines(parts, settings)
 
     def show_progress(self) -> None:
         """Once the terminal is there: give the run a display."""
@@ -222,9 +208,9 @@ class Session:
         if isinstance(error, pytest.skip.Exception) and state.skip is not None:
             return state.skip.status, state.skip.reason
         if isinstance(error, pytest.skip.Exception) or (error is None and report.skipped):
-            return "skipped", _text_of(report)  # a user's own skip
+            return "skipped", text_of(report)  # a user's own skip
         if error is not None or not report.passed:
-            return "error", _text_of(report)
+            return "error", text_of(report)
         return status_of(state.gates, gated=state.item.is_gated), None
 
     def take(self, report: pytest.TestReport) -> None:
@@ -260,6 +246,13 @@ class Session:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True
 
+    @staticmethod
+    def scheduler(config: pytest.Config, log: Any) -> Any:
+        """Under xdist: what gives out the items."""
+        from pytest_gnus.xdist_scheduler import make_scheduler
+
+        return make_scheduler(config, log)
+
     def summarize(self, terminal: pytest.TerminalReporter) -> None:
         if not self._is_worker and not self._config.option.collectonly:
             from pytest_gnus.reporting.terminal import show
@@ -272,7 +265,7 @@ def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
 
 
-def _check_conftest(config: pytest.Config, root: Path) -> None:
+def check_conftest(config: pytest.Config, root: Path) -> None:
     """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
 
     pytest does not load one that lies above its root directory, as after a start in a folder of a project
@@ -289,7 +282,22 @@ def _check_conftest(config: pytest.Config, root: Path) -> None:
         )
 
 
-def _text_of(report: pytest.TestReport) -> str:
+def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:
+    """What is run, and where: the lines that a session starts with."""
+    device = _expected_device()
+    parts = [
+        *parts,
+        f"device={device}",
+        *([f"blas={expected_blas().name}"] if device == "cpu" else []),
+        f"dtype={settings.dtype or ('float32' if device == 'cpu' else 'stored')}",
+        *([f"limit={settings.limit}"] if settings.limit else []),
+        *(f"{name} {version}" for name, version in package_versions(("lm_eval", "mlx", "mlx-lm")).items()),
+    ]
+    missing = missing_blas() if device == "cpu" else None
+    return [f"gnus: {', '.join(parts)}", *([f"gnus: {missing}"] if missing else [])]
+
+
+def text_of(report: pytest.TestReport) -> str:
     """The last line of what a report shows: the error itself."""
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")

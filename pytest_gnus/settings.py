@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pytest_gnus.errors import Problem, did_you_mean, listed
 from pytest_gnus.models.registry import BUILT_IN
-from pytest_gnus.options import DTYPES, MODES, SOURCES, VARIANTS
+from pytest_gnus.options import DTYPES, MODES, SOURCES, VARIANTS, is_experiment
 
 if TYPE_CHECKING:
     import pytest
@@ -65,7 +65,7 @@ def resolve(
     variant = reader.choice("variant", VARIANTS)
     mode = reader.choice("mode", MODES) or "canonical"
     source = reader.source()
-    model = reader.model()
+    model = reader.model() if not is_experiment(config) else None
     limit = reader.count("limit")
     dtype = reader.choice("dtype", DTYPES)
     batch_tokens = reader.count("batch_tokens")
@@ -160,8 +160,9 @@ class _OptionReader:
         return self.choice("source", SOURCES)
 
     def model(self) -> str | None:
-        text = self.text("model")
-        if text is None:
+        given = self._config.getoption("gnus_model")
+        text = given[0].strip() if given else self.text("model")
+        if not text:
             return None
         from pytest_gnus.models.spec import parse_problem
 

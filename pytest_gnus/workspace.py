@@ -93,6 +93,19 @@ def load_workspace(root: Path, providers: Providers = BUILT_IN) -> Workspace:
     return Workspace(root, pipeline, benchmarks, files, niches, niche_files, providers)
 
 
+def read_file(root: Path, path: Path, model: type[ModelT]) -> ModelT:
+    """One YAML file of the workspace in its validated form.
+
+    Raises:
+        ConfigError: with every problem of the file.
+    """
+    problems: list[Problem] = []
+    found = _Reader(root, problems).read(path, model)
+    if found is None:
+        raise ConfigError(problems)
+    return found
+
+
 class _Reader:
     """Reads YAML files into models and collects what is wrong with them."""
 

@@ -402,3 +402,27 @@ def _t_p_value(value: float, error: float, freedom: float) -> float:
 
 def _detectable(error: float, freedom: float) -> float:
     return float(stdtrit(freedom, 1 - ALPHA / 2) + stdtrit(freedom, POWER)) * error
+
+
+# --- one measurement ---
+
+
+def mean_interval(side: Side) -> tuple[Interval | None, str]:
+    """The 95 % interval of a mean over documents, and its method; None where nothing varies or n < 2.
+
+    Wilson's score interval where every document is right or wrong. Else mean ± t(0.975, n - 1) s / sqrt(n)
+    with s the standard deviation of the documents' scores; in clusters, the cluster-robust error (CR1) and
+    the number of clusters in the place of n.
+    """
+    if side.binary and not side.clustered and side.scores:
+        _, low, high = _wilson(side.scores.count(1.0), len(side.scores))
+        return (low, high), "Wilson"
+    labels = side.labels if side.clustered else None
+    if labels is None and len(side.scores) < 2:
+        return None, "fewer than two documents"
+    if labels is not None and len(set(labels)) < 2:
+        return None, "fewer than two clusters"
+    interval = _clustered_mean(np.asarray(side.scores, dtype=np.float64), labels).t_interval
+    if interval is None:
+        return None, "no spread"
+    return interval, "t over documents" if labels is None else "cluster-robust t"

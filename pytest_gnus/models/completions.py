@@ -126,6 +126,7 @@ class CompletionsModel(TokenLanguageModel):
         concurrent: int = 1,
         think_end: str = "",
     ) -> None:
+        self.sampling_seed = _SEED
         # The server generates one token behind each prompt, for which there must be room.
         length = max_length or 0
         super().__init__(tokenizer, length, sequence_length=length - 1)
@@ -258,7 +259,7 @@ class CompletionsModel(TokenLanguageModel):
     def _continued(self, prompt: _Prompt) -> Mapping[str, Any]:
         settings = prompt.settings
         stops = [] if self._think_end else [stop for stop in settings.stop if stop][:_STOPS_SENT]
-        sampled = {"seed": _SEED} if settings.temperature else {}
+        sampled = {"seed": self.sampling_seed} if settings.temperature else {}
         return self._server.complete(
             prompt=prompt.text,
             max_tokens=settings.max_tokens,

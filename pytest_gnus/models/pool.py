@@ -1,4 +1,4 @@
-"""One model in memory at a time, each loaded once."""
+"""Models in memory: one at a time, or as many as there is room for."""
 
 from __future__ import annotations
 
@@ -13,15 +13,24 @@ from pytest_gnus.models.spec import ModelSpec
 
 
 class ModelPool:
-    """Hands out models; frees the one it holds before it loads another.
+    """Hands out models; frees those it holds before it loads another for which there is no room beside them.
+
+    Args:
+        load: from a spec to a model in memory.
+        fits: whether there is room for a model beside those that are held; by default there never is.
 
     A model that could not be loaded is not tried again: its error is raised each time it is asked for.
     `loads` lists what was loaded, in order.
     """
 
-    def __init__(self, load: Callable[[ModelSpec], LoadedModel] = registry.load) -> None:
+    def __init__(
+        self,
+        load: Callable[[ModelSpec], LoadedModel] = registry.load,
+        fits: Callable[[ModelSpec], bool] = lambda _spec: False,
+    ) -> None:
         self._load = load
-        self._held: LoadedModel | None = None
+        self._fits = fits
+        self._held: dict[ModelSpec, LoadedModel] = {}
         self._failures: dict[ModelSpec, str] = {}
         self.loads: list[ModelSpec] = []
 
@@ -31,29 +40,32 @@ class ModelPool:
         Raises:
             GnusError: it cannot be loaded.
         """
-        if self._held is not None and self._held.spec == spec:
-            return self._held
+        if spec in self._held:
+            return self._held[spec]
         if spec in self._failures:
             raise ModelError(self._failures[spec])
-        self.release()
+        while self._held and not self._fits(spec):
+            # The newest first: where models come round again, the older ones are wanted sooner.
+            self._free(next(reversed(self._held)))
         try:
-            self._held = self._load(spec)
+            self._held[spec] = self._load(spec)
         except GnusError as error:
             self._failures[spec] = str(error)
             raise
         self.loads.append(spec)
-        return self._held
+        return self._held[spec]
 
     def refuse(self, spec: ModelSpec, reason: str) -> None:
         """Note that a model cannot be had, so that nobody tries again."""
         self._failures[spec] = reason
 
     def release(self) -> None:
-        """Free the model in memory, if any."""
-        if self._held is None:
-            return
-        self._held.lm.release()
-        self._held = None
+        """Free the models in memory, if any."""
+        for spec in list(self._held):
+            self._free(spec)
+
+    def _free(self, spec: ModelSpec) -> None:
+        self._held.pop(spec).lm.release()
         gc.collect()
         if "mlx.core" in sys.modules:
             sys.modules["mlx.core"].clear_cache()

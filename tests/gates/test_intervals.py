@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -482,3 +483,40 @@ def test_welch_without_any_spread() -> None:
     assert (same.ci95, same.p_value, same.sensitivity.detectable_drop) == ((0.0, 0.0), 1.0, None)
     apart = intervals.unpaired_scores(side([0.75] * 30), side([0.5] * 40), clustered=False, spread=0.25)
     assert (apart.ci95, apart.p_value) == ((0.25, 0.25), 2.0**-29)
+
+
+# --- one measurement ---
+
+
+def one_side(*scores: float, clusters: Sequence[str | None] | None = None) -> Side:
+    return Side(scores, tuple(clusters) if clusters is not None else (None,) * len(scores))
+
+
+def test_the_interval_of_a_mean_is_wilsons_for_right_or_wrong() -> None:
+    interval, method = intervals.mean_interval(one_side(*[1.0] * 8, 0.0, 0.0))
+    # Wilson's interval for 8 of 10 (Newcombe 1998, Statistics in Medicine 17, 857-872, method 3).
+    assert interval == pytest.approx((0.490162, 0.943318), abs=1e-6)
+    assert method == "Wilson"
+
+
+def test_the_interval_of_a_mean_is_students_for_other_scores() -> None:
+    interval, method = intervals.mean_interval(one_side(0.0, 0.25, 0.5, 1.0))
+    half = 3.182446305284263 * math.sqrt(0.546875 / 3 / 4)
+    assert interval == pytest.approx((0.4375 - half, 0.4375 + half))
+    assert method == "t over documents"
+
+
+def test_in_clusters_the_interval_of_a_mean_counts_clusters() -> None:
+    """Each document twice is no more than each once."""
+    scores, clusters = (0.0, 1.0, 1.0, 1.0), ("a", "b", "c", "d")
+    interval, method = intervals.mean_interval(one_side(*scores, *scores, clusters=[*clusters, *clusters]))
+    half = 3.182446305284263 * math.sqrt(0.75 / 3 / 4)
+    assert interval == pytest.approx((0.75 - half, 0.75 + half))
+    assert method == "cluster-robust t"
+
+
+def test_no_interval_where_nothing_varies_or_there_is_one_document() -> None:
+    assert intervals.mean_interval(one_side(0.5, 0.5)) == (None, "no spread")
+    assert intervals.mean_interval(one_side(0.5)) == (None, "fewer than two documents")
+    single_cluster = one_side(0.0, 1.0, clusters=["a", "a"])
+    assert intervals.mean_interval(single_cluster) == (None, "fewer than two clusters")

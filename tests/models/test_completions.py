@@ -122,6 +122,21 @@ def test_without_a_tokenizer_there_are_only_texts(stub: Stub) -> None:
         model.lm.apply_chat_template([{"role": "user", "content": "?"}])  # type: ignore[attr-defined]
 
 
+def test_a_seed_goes_out_with_what_is_sampled_and_with_nothing_else(stub: Stub) -> None:
+    """`sampling_seed` is what an experiment sets anew in each round."""
+    lm: Any = load(ModelSpec("openai", "embedded")).lm
+    sent = []
+    for seed, settings in ((None, {"do_sample": True}), (1235, {"do_sample": True}), (1236, {})):
+        if seed is not None:
+            lm.sampling_seed = seed
+        before = len(stub.requests)
+        lm.generate_until(
+            generation([PROMPT], temperature=0.7 if settings else 0.0, max_gen_toks=2, **settings)
+        )
+        sent += [request.get("seed") for request in stub.requests[before:]]
+    assert sent == [1234, 1235, None]
+
+
 def test_what_is_not_finite_stays_so(stub: Stub, reference_directory: Path) -> None:
     lm: Any = loaded(reference_directory).lm
     stub.faults["not_finite"] = True

@@ -135,3 +135,31 @@ def test_never_are_two_models_in_memory(pool: ModelPool, loader: Recorder) -> No
             assert held == [name]
             held.clear()
     assert loader.events.count("load broken") == 1
+
+
+def test_models_that_fit_stay_and_are_loaded_once(loader: Recorder) -> None:
+    pool = ModelPool(loader, fits=lambda _spec: True)
+    for spec in [A, B] * 3:
+        assert pool.get(spec).spec == spec
+    assert loader.events == ["load a", "load b"]
+    pool.release()
+    assert sorted(loader.events[2:]) == ["release a", "release b"]
+
+
+def test_without_room_the_newest_goes_first_since_the_oldest_is_wanted_next(loader: Recorder) -> None:
+    """Three models in rounds and room for two: the first is loaded once, the others in turn."""
+    held: set[str] = set()
+
+    def fits(_spec: ModelSpec) -> bool:
+        held.clear()
+        for event in loader.events:
+            what, name = event.split()
+            held.add(name) if what == "load" else held.discard(name)
+        return len(held) < 2
+
+    pool = ModelPool(loader, fits)
+    c = ModelSpec("mlx", "c")
+    for spec in [A, B, c] * 3:
+        pool.get(spec)
+    assert pool.loads == [A, B, c, B, c, B, c]
+    assert "release a" not in loader.events

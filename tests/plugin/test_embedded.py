@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gnus import ExperimentRequest, ExperimentRunner
 from pytest_gnus.demo import model_directory
 from pytest_gnus.models.cpu import expected_blas
 from pytest_gnus.models.spec import SGFP4_MANIFEST
@@ -153,3 +154,26 @@ def test_a_session_that_is_killed_leaves_only_whole_records(toy):
     toy.run("--niche=toy").assert_outcomes(passed=2)
     for path in folder.glob("*.json"):
         validate(json.loads(path.read_text()))
+
+
+def test_the_experiment_of_this_repository_compares_its_three_models(patents):
+    result = patents.run("--gnus-experiment=patents_variants", "-k", "uspto")
+    result.assert_outcomes(passed=6, deselected=6)
+    assert result.ret == pytest.ExitCode.OK
+    (path,) = (patents.path / "artifacts" / "experiments").glob("*.report.json")
+    report = json.loads(path.read_text())
+    means = {summary["model_label"]: summary["mean"] for summary in report["summaries"]}
+    assert list(means) == ["patents", "patents-reference", "patents-baseline"]
+    assert [summary["std"] for summary in report["summaries"]] == [0.0] * 3  # no shots, nothing is sampled
+    better = [comparison["better"] for comparison in report["comparisons"]]
+    assert better == [None, "patents", "patents-reference"]
+
+
+def test_the_prompt_bundle_of_this_repository_samples():
+    request = ExperimentRequest(
+        niches=["patents"], model_identifiers=["demo:patents"], prompt_bundle_name="examiner"
+    )
+    for item in ExperimentRunner(REPOSITORY).build_task_requests(request):
+        assert item.request.system_instruction == "You are a patent examiner."
+        expected = {"do_sample": True, "temperature": 0.7, "top_p": 0.95}
+        assert item.request.generation_kwargs == expected

@@ -1,0 +1,1 @@
+"""Experiments: benchmarks x models x rounds, compared and never gated."""

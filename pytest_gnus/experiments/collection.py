@@ -1,0 +1,80 @@
+"""From an experiment's plan to pytest items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gnus.collection import GnusFunction
+from pytest_gnus.experiments.plan import ExperimentItem
+from pytest_gnus.fixtures import GnusWarning
+
+if TYPE_CHECKING:
+    from pytest_gnus.run import ItemState
+
+
+class ExperimentFile(pytest.File):
+    """One `benchmarks/<name>.yaml`; its items are the models and rounds that it is measured on."""
+
+    planned: Sequence[ExperimentItem] = ()
+
+    def collect(self) -> Iterable[ExperimentFunction]:
+        for planned in self.planned:
+            yield ExperimentFunction.make(self, planned)
+
+
+class ExperimentFunction(GnusFunction):
+    """Measures one benchmark on one model in one round; passes if it could be measured."""
+
+    planned: ExperimentItem
+
+    @classmethod
+    def make(cls, parent: ExperimentFile, planned: ExperimentItem) -> ExperimentFunction:
+        item: ExperimentFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
+        item.planned = planned
+        if planned.niche:
+            item.add_marker(pytest.mark.niche(planned.niche))
+        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
+        # By keyword, so that `-m "model(name='patents') and round(index=0)"` selects.
+        item.add_marker(pytest.mark.model(name=planned.label))
+        item.add_marker(pytest.mark.round(index=planned.round_index))
+        return item
+
+    @cached_property
+    def state(self) -> ItemState:
+        """What has become of the item; made when it runs, since collecting is to be instant."""
+        from pytest_gnus.run import ItemState
+
+        return ItemState(self.planned)
+
+
+def _test_function() -> Callable[..., None]:
+    """A function of each item's own: pytest keeps marks on it."""
+
+    def check(gnus_measurement: Any, request: pytest.FixtureRequest) -> None:
+        item = request.node
+        item.user_properties.extend(
+            [
+                ("gnus_metric", gnus_measurement.metric),
+                ("gnus_score", float(gnus_measurement.score)),
+                ("gnus_n", gnus_measurement.n),
+            ]
+        )
+        for text in item.state.warnings:
+            item.warn(GnusWarning(text))
+
+    return check
+
+
+def sort_items(items: list[pytest.Item], plan: Sequence[ExperimentItem]) -> None:
+    """Order an experiment's items, in place, as planned. Other tests keep their places."""
+    rank = {planned.key: index for index, planned in enumerate(plan)}
+    places = [index for index, item in enumerate(items) if isinstance(item, ExperimentFunction)]
+    ours = sorted(
+        (item for item in items if isinstance(item, ExperimentFunction)), key=lambda i: rank[i.planned.key]
+    )
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
