@@ -42,13 +42,22 @@ class Judgement:
 
 @dataclass
 class References:
-    """Measurements to compare with: of this run, else of the newest comparable record."""
+    """Measurements to compare with: of this run, else of the newest comparable record.
+
+    What another process measured in this run is found in its record, by the run's id.
+    """
 
     store: RecordStore
+    run_id: str
     _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
+    _unmeasured: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def remember(self, item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any]) -> None:
         self._measured[item.key] = (measurement, fields)
+
+    def note_unmeasured(self, item: BenchmarkItem, status: str) -> None:
+        """An item of this run has no score: no other run's is to stand in for it."""
+        self._unmeasured[item.key] = status
 
     def reference_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> Reference:
         """An item's unquantized reference, measured in the same way as the item."""
@@ -63,6 +72,9 @@ class References:
                 None,
                 f"the reference was measured differently: {', '.join(changed)} differ; check both models",
             )
+        of_this_run = self._of_this_run((niche, benchmark, "reference"), fields)
+        if of_this_run is not None:
+            return of_this_run
         if item.not_gated_because:
             return Reference(None, "no reference in this run; records are for canonical runs")
         found, passed_over = newest_comparable(self.store.read_all(niche, benchmark, "reference"), fields)
@@ -73,6 +85,32 @@ class References:
             None,
             f"no comparable record of the reference{why}; run `{command}`",
         )
+
+    def _of_this_run(self, key: tuple[str, str, str], fields: Mapping[str, Any]) -> Reference | None:
+        """What this run has recorded of an item, on another worker; None where it has nothing of it."""
+        unmeasured = self._unmeasured.get(key)
+        if unmeasured is None:
+            record = self._record_of_this_run(key)
+            if record is None:
+                return None
+            value = score(record.content)
+            changed = same_protocol(record.content["fingerprint"], fields)
+            if value is not None and not changed:
+                return Reference(value, outcomes=self._outcomes(record))
+            if value is not None:
+                return Reference(None, f"the reference was measured differently: {', '.join(changed)} differ")
+            unmeasured = record.content["status"]
+        return Reference(None, f"the reference has no score in this run: its status is {unmeasured}")
+
+    def _record_of_this_run(self, key: tuple[str, str, str]) -> StoredRecord | None:
+        for record in self.store.read_all(*key):
+            if isinstance(record, RecordError):
+                continue
+            if record.content["run_id"] == self.run_id:
+                return record
+            if _second(record.content["timestamp_utc"]) < _second(self.run_id):
+                return None  # made before this run began, as are all that follow
+        return None
 
     def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:
         try:
@@ -89,6 +127,11 @@ class References:
             )
             for sample in samples
         ]
+
+
+def _second(text: str) -> str:
+    """The digits of a time, down to the second; a run's id begins with the time of its start."""
+    return "".join(filter(str.isdigit, text))[:14]
 
 
 def judge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    workers = yield
+    if options.is_active(config):
+        from pytest_gnus.session import useful_workers
+
+        return useful_workers(config, workers)
+    return workers
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,6 +72,9 @@ class BenchmarkPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._session.take(report)
 
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        self._session.show_waiting(warning_message)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._session.finish(session)
@@ -84,3 +98,7 @@ class XdistPlugin:
         from pytest_gnus.xdist_scheduler import make_scheduler
 
         return make_scheduler(config, log)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        self._session.lose(crashitem, report)

@@ -104,7 +104,7 @@ class Run:
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
-        self.references = References(self.store)
+        self.references = References(self.store, self.run_id)
 
     def skip(self, item: BenchmarkItem) -> Skip | None:
         """Whether an item is not to be measured. Looks at files only.
@@ -206,6 +206,8 @@ class Run:
         measurement = state.measurement if status in ("passed", "failed", "warned") else None
         reason = reason or _broken_gates(state.gates)
         record = None
+        if status == "error":
+            self.references.note_unmeasured(item, status)
         if status != "skipped":
             record = build_record(
                 item,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +25,11 @@ from pytest_gnus.collection import (
     sort_items,
 )
 from pytest_gnus.errors import ConfigError, Problem
-from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.fixtures import SESSION_KEY, WaitWarning
+from pytest_gnus.models import device as devices
 from pytest_gnus.models.compute import ComputeOptions
-from pytest_gnus.models.cpu import expected_blas, missing_blas
-from pytest_gnus.plan import Planner
+from pytest_gnus.models.cpu import expected_blas, missing_blas, share_cores
+from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
 from pytest_gnus.versions import package_versions
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
@@ -55,6 +58,7 @@ class Session:
         self._without_artifact = planner.without_artifact()
         self._is_worker = hasattr(config, "workerinput")
         self._niches = [workspace.niches[name] for name in settings.niches]
+        self._taken: set[str] = set()
 
     # What is imported below is not needed for collecting, which is to be instant.
 
@@ -68,7 +72,13 @@ class Session:
 
         run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
-        pool = ModelPool(partial(registry.load, options=compute))
+        share = devices.DeviceShare(
+            devices.device_of_this_process(),
+            self._settings.workers_per_device,
+            getattr(self._config, "workerinput", {}).get("workerid", "pytest"),
+            self._tell_of_waiting,
+        )
+        pool = ModelPool(partial(registry.load, options=compute), share)
         return Run(RecordStore(self._settings.artifacts), run_id, pool)
 
     @cached_property
@@ -96,6 +106,8 @@ class Session:
             raise pytest.UsageError(str(error)) from None
         session = cls(config, workspace, settings)
         config.stash[SESSION_KEY] = session
+        if session._is_worker and devices.expected_device() == "cpu":
+            share_cores(min(config.workerinput["workercount"], session._scopes))  # type: ignore[attr-defined]
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -125,9 +137,14 @@ class Session:
     def _planner(config: pytest.Config, workspace: Workspace, settings: Settings) -> Planner:
         return Planner(workspace, settings, config.invocation_params.dir)
 
+    @property
+    def _scopes(self) -> int:
+        """How many workers can be busy: a niche stays on one."""
+        return max(1, len({item.niche for item in self._plan}))
+
     def header(self) -> list[str]:
         settings = self._settings
-        device = _expected_device()
+        device = devices.expected_device()
         source = self._plan[0].request.source if self._plan else settings.source
         parts = [
             f"niche={','.join(settings.niches)}",
@@ -212,11 +229,61 @@ class Session:
             return "error", _text_of(report)
         return ("passed" if all(gate.holds for gate in state.gates) else "warned"), None
 
+    def lose(self, nodeid: str, report: pytest.TestReport) -> None:
+        """A worker died in an item: what the worker cannot say any more is said here, as an ERROR."""
+        planned = self._planned_for(nodeid)
+        if planned is None:
+            return
+        from pytest_gnus.run import ArtifactState, ItemState
+        from pytest_gnus.xdist_scheduler import how_it_ended
+
+        after = nodeid in self._taken  # it had been measured; there is a record already
+        done = "after it had measured" if after else "while it ran"
+        worker: Any = report.node
+        reason = f"the worker {worker.gateway.id} died {done} {planned.name}: {how_it_ended(worker)}"
+        report.when = "teardown" if after else "setup"
+        report.longrepr = reason
+        if isinstance(planned, ArtifactItem):
+            finished = self.run.finish_artifact(ArtifactState(planned), "error", reason)
+        else:
+            finished = self.run.finish(ItemState(planned), "error", reason)
+        if after:
+            finished = replace(finished, record=None, artifact=None)
+        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": 0.0})
+
+    def _planned_for(self, nodeid: str) -> BenchmarkItem | ArtifactItem | None:
+        file, _, name = nodeid.partition("::")
+        path = (self._config.rootpath / file).resolve()
+        artifact = self._artifacts.get(path)
+        if artifact is not None and artifact.name == name:
+            return artifact
+        return next((item for item in self._by_file.get(path, []) if item.name == name), None)
+
+    def _tell_of_waiting(self, text: str) -> None:
+        """As a warning, which xdist brings to the controller at once; never an error, as a filter may say."""
+        message = warnings.WarningMessage(WaitWarning(text), WaitWarning, __file__, 0)
+        self._config.hook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
+        )
+
+    def show_waiting(self, message: warnings.WarningMessage) -> None:
+        """On the controller: say at once that a worker waits, and for whom."""
+        if not issubclass(message.category, WaitWarning) or self._is_worker:
+            return
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        if reporter is None or self._config.get_verbosity() < 0:
+            return
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(f"gnus: {message.message}")
+
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
         finished: Mapping[str, Any] | None = getattr(report, _ATTRIBUTE, None)
         if finished is None or self._is_worker:
             return
+        self._taken.add(report.nodeid)
         from pytest_gnus.gates.verdict import ItemOutcome
         from pytest_gnus.run import FinishedItem
 
@@ -257,11 +324,27 @@ def _text_of(report: pytest.TestReport) -> str:
     return str(message or (lines[-1] if lines else "error")).removeprefix("Failed: ").strip()
 
 
-def _expected_device() -> str:
-    """Where MLX will run, as far as can be told without importing it."""
-    if sys.platform == "darwin":
-        return "metal"
-    return "cuda" if any(name.startswith("mlx-cuda") for name in package_versions(_CUDA)) else "cpu"
+def useful_workers(config: pytest.Config, workers: int) -> int:
+    """Of the workers that `-n auto` would start, those that would have something to do.
+
+    That is one for each niche, and on a GPU no more than may hold a model at once. What a person asked for by
+    `PYTEST_XDIST_AUTO_NUM_WORKERS` stays, and so do the workers of a session with other tests.
+    """
+    root = find_root(config.rootpath, config.invocation_params.dir)
+    if root is None or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or _names_other_tests(config, root):
+        return workers
+    try:
+        workspace, settings = Session._resolved(config, root)
+    except ConfigError:
+        return workers  # told when the session starts
+    niches = {item.niche for item in Session._planner(config, workspace, settings).items()}
+    places = workers if devices.expected_device() == "cpu" else settings.workers_per_device
+    return max(1, min(workers, len(niches), places))
 
 
-_CUDA = ("mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")
+def _names_other_tests(config: pytest.Config, root: Path) -> bool:
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        return False
+    ours = [(root / name).resolve() for name in ("benchmarks", "config")]
+    paths = [(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args]
+    return not all(any(path.is_relative_to(folder) for folder in ours) for path in paths)

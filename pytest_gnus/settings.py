@@ -35,6 +35,7 @@ class Settings:
     limit: int | None = None
     dtype: str | None = None
     batch_tokens: int | None = None
+    workers_per_device: int = 1
     artifacts: Path = field(default_factory=lambda: Path("artifacts"))
 
     @property
@@ -75,6 +76,7 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
         limit=limit,
         dtype=dtype,
         batch_tokens=batch_tokens,
+        workers_per_device=reader.count("workers_per_device") or 1,
         artifacts=reader.directory(artifacts) if artifacts else root / "artifacts",
     )
     return settings, reader.problems

@@ -65,7 +65,7 @@ def store(tmp_path: Path) -> RecordStore:
 
 @pytest.fixture
 def references(store: RecordStore) -> References:
-    return References(store)
+    return References(store, "20260101T000000Z-00000000")
 
 
 def keep(store: RecordStore, score: float, item: BenchmarkItem | None = None, **fields: Any) -> Path:

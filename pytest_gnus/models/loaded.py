@@ -26,7 +26,8 @@ class LoadedModel:
     """An lm-eval model with what the record says of it.
 
     `directories` are what the model's digest is computed over: its weights' and its adapter's directory.
-    `warnings` are things found while loading that a person should know.
+    `warnings` are things found while loading that a person should know. `wait_seconds` went by before it was
+    loaded, while other processes held the device.
     """
 
     spec: ModelSpec
@@ -41,3 +42,4 @@ class LoadedModel:
     identity: str | None = None
     warnings: tuple[str, ...] = ()
     load_seconds: float = 0.0
+    wait_seconds: float = 0.0
