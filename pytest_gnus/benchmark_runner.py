@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
 from pytest_gnus.errors import ConfigError, GnusError, Problem, did_you_mean, listed
+from pytest_gnus.models import registry
+from pytest_gnus.models.pool import ModelPool
+from pytest_gnus.models.provider import Provider
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.plan import BenchmarkItem, Planner
 from pytest_gnus.records.store import RecordStore
 from pytest_gnus.run import ItemState, Run
@@ -20,12 +26,13 @@ class BenchmarkRunner:
 
     Args:
         project_root: the workspace; without one, the nearest folder upwards with `config/specialists/`.
+        providers: providers of models beside the built-in ones.
 
     Raises:
         ConfigError: there is no workspace, or something in it is wrong.
     """
 
-    def __init__(self, project_root: Path | str | None = None) -> None:
+    def __init__(self, project_root: Path | str | None = None, providers: Iterable[Provider] = ()) -> None:
         root = Path(project_root) if project_root is not None else find_root(Path.cwd())
         if root is None:
             raise ConfigError(
@@ -38,7 +45,8 @@ class BenchmarkRunner:
                     )
                 ]
             )
-        self._workspace = load_workspace(root.resolve())
+        known = BUILT_IN.extended(("BenchmarkRunner", provider) for provider in providers)
+        self._workspace = load_workspace(root.resolve(), known)
 
     @property
     def workspace(self) -> Workspace:
@@ -79,7 +87,9 @@ class BenchmarkRunner:
         planner = Planner(self._workspace, settings, Path.cwd())
         if problems := planner.problems():
             raise ConfigError(problems)
-        run = Run(RecordStore(settings.artifacts))
+        known = self._workspace.providers
+        pool = ModelPool(partial(registry.load, providers=known))
+        run = Run(RecordStore(settings.artifacts), pool=pool, providers=known)
         try:
             paths = [self._run_item(run, item) for item in planner.items()]
         finally:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_gnus.errors import GnusError
+from pytest_gnus.errors import GnusError, RecordError
+
+if TYPE_CHECKING:
+    from pytest_gnus.records.store import RecordStore
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,6 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_doctor(commands)
     _add_quantize(commands)
+    _add_compare(commands)
+    _add_trends(commands)
+    _add_verify(commands)
+    _add_accept(commands)
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -84,6 +93,120 @@ def _quantize(options: argparse.Namespace) -> int:
         options.usage_error("quantize needs MODEL_DIR and -o OUT, or --inspect PATH")
     print(quantizing.run(options))
     return 0
+
+
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("compare", help="two recorded runs: scores, drops, intervals, what changed")
+    for name in ("RUN_A", "RUN_B"):
+        command.add_argument(
+            name.lower(), metavar=name, help="a run id or its beginning, latest, previous, or a record's file"
+        )
+    command.add_argument("--docs", action="store_true", help="list the documents whose outcome changed")
+    command.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    _add_store_options(command)
+    command.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from pytest_gnus import comparing
+    from pytest_gnus.records.runs import Runs
+
+    runs = Runs(_store(options))
+    a, b = runs.pair(options.run_a, options.run_b)
+    comparison = comparing.compare_runs(runs.store, a, b)
+    for problem in runs.unreadable:
+        print(f"gnus: passed over: {problem}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(comparison.to_json(), indent=2))
+    else:
+        print(comparing.render(comparison, with_documents=options.docs))
+    return 0
+
+
+def _add_trends(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("trends", help="a niche's scores over time, also as trends/<niche>.json")
+    command.add_argument("niche", metavar="NICHE")
+    command.add_argument(
+        "--last", type=_positive, default=10, metavar="N", help="runs to print (default: 10)"
+    )
+    _add_store_options(command)
+    command.set_defaults(run=_trends)
+
+
+def _trends(options: argparse.Namespace) -> int:
+    from pytest_gnus import trend_view
+
+    store = _store(options)
+    view = trend_view.trends(store, options.niche)
+    path = trend_view.write(store, view)
+    print(trend_view.render(view, options.last))
+    print(f"written to {path}")
+    return 0
+
+
+def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("verify", help="check that no record or decision was altered (exit 1)")
+    _add_store_options(command)
+    command.set_defaults(run=_verify)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from pytest_gnus.verifying import verify
+
+    verification = verify(_store(options))
+    print(verification.text())
+    return 1 if verification.faults else 0
+
+
+def _add_accept(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("accept", help="take a run's lower scores as the new reference point")
+    command.add_argument("run_name", metavar="RUN", help="a run id or its beginning, or latest")
+    command.add_argument("--reason", required=True, help="why; shown in every verdict that relies on it")
+    command.add_argument(
+        "--benchmark", action="append", default=[], metavar="NAME", help="only this one (repeatable)"
+    )
+    _add_store_options(command)
+    command.set_defaults(run=_accept)
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from pytest_gnus.accepting import accept
+    from pytest_gnus.records.runs import Runs
+
+    runs = Runs(_store(options))
+    print(accept(runs.store, runs.named(options.run_name), options.reason, options.benchmark))
+    return 0
+
+
+def _add_store_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--artifacts",
+        type=Path,
+        metavar="DIR",
+        help="where the records are (default: the workspace's artifacts/)",
+    )
+    command.add_argument("--history", metavar="URL", help="also the records there, as gnus_history of pytest")
+
+
+def _store(options: argparse.Namespace) -> RecordStore:
+    from pytest_gnus.records.remote import history_url
+    from pytest_gnus.records.store import open_store
+    from pytest_gnus.workspace import find_root
+
+    artifacts = options.artifacts
+    if artifacts is None:
+        artifacts = (find_root(Path.cwd()) or Path.cwd()) / "artifacts"
+    if not artifacts.is_dir() and options.history is None:
+        raise RecordError(f"there is no folder {artifacts}; name one with --artifacts DIR")
+    history = history_url(options.history, Path.cwd()) if options.history else None
+    return open_store(artifacts, history)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+    return number
 
 
 if __name__ == "__main__":

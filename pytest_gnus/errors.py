@@ -54,6 +54,10 @@ class EvaluationError(GnusError):
     """lm-eval ran, but what came back cannot be trusted as a measurement."""
 
 
+class HookError(GnusError):
+    """A hook of a plugin or a conftest raised, or answered with something else than it was asked for."""
+
+
 class RecordError(GnusError):
     """A record does not fit its schema or cannot be read."""
 

@@ -65,7 +65,9 @@ def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measureme
         pytest.skip(state.skip.reason)
     model = request.getfixturevalue("gnus_model")
     with _shown_plainly():
-        return gnus_run.measure(state, cast("BuiltTask", built), model)
+        measurement = gnus_run.measure(state, cast("BuiltTask", built), model)
+        gnus_run.ask_gates(state)
+    return measurement
 
 
 @pytest.fixture
@@ -94,7 +96,8 @@ def check_gates(request: pytest.FixtureRequest) -> None:
 
     item = _item(request)
     run: Run = request.config.stash[SESSION_KEY].run
-    status = run.judge(item.state)
+    with _shown_plainly():
+        status = run.judge(item.state)
     measurement = cast("Measurement", item.state.measurement)
     item.user_properties.extend(
         [

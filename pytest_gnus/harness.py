@@ -26,7 +26,8 @@ def quiet_harness(seed: int) -> Iterator[None]:
 
     Global generators are seeded for code that draws from them while tasks are built, and put back afterwards.
     Progress bars and log lines go nowhere. `simple_evaluate` asks git about the current folder and, with
-    torch installed, spends seconds on describing the machine: both are left out.
+    torch installed, spends seconds on describing the machine, and a model without a tokenizer asks the hub
+    for one so that it can be described: all of it is left out.
     """
     import datasets
     import lm_eval.evaluator
@@ -46,6 +47,7 @@ def quiet_harness(seed: int) -> Iterator[None]:
             _in_one_process(),
             _replaced(lm_eval.evaluator, "get_git_commit_hash", lambda: None),
             _replaced(lm_eval.evaluator, "add_env_info", lambda _results: None),
+            _replaced(lm_eval.evaluator, "add_tokenizer_info", lambda _results, _model: None),
         ):
             yield
     finally:

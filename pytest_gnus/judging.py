@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 from pytest_gnus.errors import RecordError
@@ -11,25 +12,40 @@ from pytest_gnus.gates.categories import category_drops
 from pytest_gnus.gates.comparison import Comparison, NotCompared, compare
 from pytest_gnus.gates.floors import category_floors, hard_floor
 from pytest_gnus.gates.pairing import Outcome, ScoredDocument
-from pytest_gnus.gates.policy import regression_gate
+from pytest_gnus.gates.policy import RegressionVerdict, regression_gate
 from pytest_gnus.gates.regression import NAME as REGRESSION
 from pytest_gnus.gates.result import GateResult, not_evaluated
+from pytest_gnus.gates.trends import BASELINE_DEVIATION, PREVIOUS_RUN, EarlierStanding, tiered
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.plan import BenchmarkItem
+from pytest_gnus.records import earlier
+from pytest_gnus.records.decisions import Acceptance, newest_acceptance, read_decisions
+from pytest_gnus.records.earlier import Found, earlier_runs
 from pytest_gnus.records.fingerprint import same_protocol
-from pytest_gnus.records.store import RecordStore, StoredRecord, newest_comparable, score
+from pytest_gnus.records.store import (
+    RecordStore,
+    StoredRecord,
+    UnreadableRecord,
+    build_of,
+    not_comparable,
+    score,
+)
 
 
 @dataclass(frozen=True)
 class Reference:
     """The other side of a comparison, or why there is none.
 
-    `outcomes` are its documents', or why they cannot be had.
+    `outcomes` are its documents', or why they cannot be had. `unreadable` says that there may be one, which
+    cannot be read: that must not pass, while having nothing to compare with yet is only noted. `run_id` is
+    that of an earlier run.
     """
 
     score: float | None
     missing: str = ""
     outcomes: Sequence[ScoredDocument] | NotCompared = ()
+    unreadable: bool = False
+    run_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,7 @@ class Judgement:
 
 @dataclass
 class References:
-    """Measurements to compare with: of this run, else of the newest comparable record.
+    """Measurements to compare with: of this run, else of comparable records; and decisions about them.
 
     What another process measured in this run is found in its record, by the run's id.
     """
@@ -59,85 +75,171 @@ class References:
         """An item of this run has no score: no other run's is to stand in for it."""
         self._unmeasured[item.key] = status
 
-    def reference_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> Reference:
-        """An item's unquantized reference, measured in the same way as the item."""
+    def of_variant(self, item: BenchmarkItem, variant: str, fields: Mapping[str, Any]) -> Reference:
+        """Another variant's measurement of an item's benchmark, made in the same way as the item's."""
         niche, benchmark, _ = item.key
-        command = f"pytest --niche={niche} --gnus-variant=reference -k {benchmark}"
-        measured = self._measured.get((niche, benchmark, "reference"))
+        command = f"pytest --niche={niche} --gnus-variant={variant} -k {benchmark}"
+        measured = self._measured.get((niche, benchmark, variant))
         if measured is not None:
             changed = same_protocol(measured[1], fields)
             if not changed:
                 return Reference(measured[0].score, outcomes=measured[0].outcomes)
-            return Reference(
-                None,
-                f"the reference was measured differently: {', '.join(changed)} differ; check both models",
+            return self._measured_differently(variant, changed)
+        try:
+            of_this_run = self._of_this_run((niche, benchmark, variant), fields)
+            if of_this_run is not None:
+                return of_this_run
+            if item.not_gated_because:
+                return Reference(None, f"no {variant} in this run; records are for canonical runs")
+            found = earlier.newest_comparable(self.store.read_all(niche, benchmark, variant), fields)
+        except RecordError as error:
+            return Reference(None, str(error), unreadable=True)
+        return self._reference(found, f"no comparable record of the {variant}", f"run `{command}`")
+
+    def previous_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> Reference:
+        """The same item in the newest earlier run that it can be compared with."""
+        try:
+            found = earlier.previous_run(
+                earlier_runs(self.store, item.key, self.run_id), fields, build_of(fields)
             )
-        of_this_run = self._of_this_run((niche, benchmark, "reference"), fields)
-        if of_this_run is not None:
-            return of_this_run
-        if item.not_gated_because:
-            return Reference(None, "no reference in this run; records are for canonical runs")
-        found, passed_over = newest_comparable(self.store.read_all(niche, benchmark, "reference"), fields)
-        if found is not None:
-            return Reference(score(found.content), outcomes=self._outcomes(found))
-        why = f" ({'; '.join(passed_over[:3])})" if passed_over else ""
+        except RecordError as error:
+            return Reference(None, str(error), unreadable=True)
+        return self._reference(found, "no earlier run to compare with", "the next run has this one")
+
+    def _reference(self, found: Found, missing: str, remedy: str) -> Reference:
+        if found.unreadable:
+            # What is behind it may be compared with, but it is not known to be the newest.
+            told = "; ".join(map(str, found.unreadable))
+            return Reference(None, f"a newer record cannot be read: {told}; {remedy}", unreadable=True)
+        if found.record is None:
+            return Reference(None, f"{missing}{found.why_not}; {remedy}")
         return Reference(
-            None,
-            f"no comparable record of the reference{why}; run `{command}`",
+            score(found.record.content), outcomes=self._outcomes(found.record), run_id=found.record.run_id
         )
 
     def _of_this_run(self, key: tuple[str, str, str], fields: Mapping[str, Any]) -> Reference | None:
-        """What this run has recorded of an item, on another worker; None where it has nothing of it."""
-        unmeasured = self._unmeasured.get(key)
-        if unmeasured is None:
-            record = self._record_of_this_run(key)
+        """What this run has of an item that another worker has run, or that failed; None where there is none."""
+        status = self._unmeasured.get(key)
+        if status is None:
+            record = earlier.of_run(self.store.read_all(*key), self.run_id)
             if record is None:
                 return None
-            value = score(record.content)
-            changed = same_protocol(record.content["fingerprint"], fields)
-            if value is not None and not changed:
-                return Reference(value, outcomes=self._outcomes(record))
+            value, status = score(record.content), record.content["status"]
             if value is not None:
-                return Reference(None, f"the reference was measured differently: {', '.join(changed)} differ")
-            unmeasured = record.content["status"]
-        return Reference(None, f"the reference has no score in this run: its status is {unmeasured}")
+                changed = same_protocol(record.content["fingerprint"], fields)
+                if not changed:
+                    return Reference(value, outcomes=self._outcomes(record))
+                return self._measured_differently(key[2], changed)
+        return Reference(None, f"the {key[2]} has no score in this run: its status is {status}")
 
-    def _record_of_this_run(self, key: tuple[str, str, str]) -> StoredRecord | None:
-        for record in self.store.read_all(*key):
-            if isinstance(record, RecordError):
-                continue
-            if record.content["run_id"] == self.run_id:
-                return record
-            if _second(record.content["timestamp_utc"]) < _second(self.run_id):
-                return None  # made before this run began, as are all that follow
-        return None
+    @staticmethod
+    def _measured_differently(variant: str, changed: Sequence[str]) -> Reference:
+        return Reference(
+            None, f"the {variant} was measured differently: {', '.join(changed)} differ; check both models"
+        )
 
     def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:
         try:
-            samples = self.store.read_samples(record)
+            return documents(self.store, record)
         except RecordError as error:
             return NotCompared(str(error))
-        return [
-            Outcome(
-                str(sample["task"]),
-                int(sample["doc_id"]),
-                str(sample["doc_hash"]),
-                sample["score"],
-                sample.get("cluster"),
-            )
-            for sample in samples
-        ]
+
+    @cached_property
+    def _decisions(self) -> tuple[list[Acceptance], list[str]]:
+        """Every acceptance, and the problems of decisions that cannot be read."""
+        accepted: list[Acceptance] = []
+        problems: list[str] = []
+        try:
+            for decision in read_decisions(self.store):
+                if isinstance(decision, RecordError):
+                    problems.append(str(decision))
+                else:
+                    accepted += decision
+        except RecordError as error:
+            problems.append(str(error))
+        return accepted, problems
+
+    def accepted_run(self, key: tuple[str, str, str]) -> str | None:
+        """The earlier run whose record of an item was accepted last."""
+        decision = newest_acceptance(self._decisions[0], key, self.run_id)
+        return decision.run_id if decision is not None else None
+
+    @property
+    def decision_problems(self) -> list[str]:
+        return [f"a decision is not counted: {problem}" for problem in self._decisions[1]]
+
+    def accepted(
+        self, item: BenchmarkItem, fields: Mapping[str, Any]
+    ) -> tuple[Acceptance, Reference] | str | None:
+        """The decision about an item and the record that it accepted, or why it does not count."""
+        decision = newest_acceptance(self._decisions[0], item.key, self.run_id)
+        if decision is None:
+            return None
+        problem: str | None
+        try:
+            found = self.store.get(item.key, decision.file)
+            problem = not_comparable(found.content, fields)
+            if found.content["record_sha256"] != decision.record_sha256:
+                problem = "is not the record that was accepted"
+        except RecordError as error:
+            return f"the decision on run {decision.run_id} does not count: {error}"
+        if problem is not None:
+            return f"the decision on run {decision.run_id} does not count: {decision.file} {problem}"
+        return decision, Reference(
+            score(found.content), outcomes=self._outcomes(found), run_id=decision.run_id
+        )
+
+    def standings(
+        self, item: BenchmarkItem, fields: Mapping[str, Any], gate: str
+    ) -> Iterator[EarlierStanding]:
+        """How a trend gate of an item stood in earlier runs, up to the newest accepted one."""
+        decision = newest_acceptance(self._decisions[0], item.key, self.run_id)
+        for record in earlier_runs(self.store, item.key, self.run_id):
+            if isinstance(record, UnreadableRecord):
+                yield EarlierStanding(None, "failed")
+                continue
+            if decision is not None and record.run_id <= decision.run_id:
+                return
+            if not_comparable(record.content, fields) is None:
+                yield EarlierStanding(record.build, standing_of(record.content, gate))
 
 
-def _second(text: str) -> str:
-    """The digits of a time, down to the second; a run's id begins with the time of its start."""
-    return "".join(filter(str.isdigit, text))[:14]
+def documents(store: RecordStore, record: StoredRecord) -> list[Outcome]:
+    """The per-document outcomes of a record.
+
+    Raises:
+        RecordError: they cannot be read.
+    """
+    return [
+        Outcome(
+            str(sample["task"]),
+            int(sample["doc_id"]),
+            str(sample["doc_hash"]),
+            sample["score"],
+            sample.get("cluster"),
+        )
+        for sample in store.read_samples(record)
+    ]
+
+
+def standing_of(content: Mapping[str, Any], gate: str) -> Any:
+    """How a gate stood in a record; where it could not read what it needed, it did not hold."""
+    for entry in content["gates"]:
+        if entry["name"] == gate:
+            if entry["passed"]:
+                return "held"
+            return "absent" if entry["severity"] == "note" else "failed"
+    return "absent"
 
 
 def judge(
     item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any], references: References
 ) -> Judgement:
-    """The gates of an item: its floors, and for the quantized variant the regression from the reference."""
+    """The gates of an item: its floors, and for the quantized variant what it is compared with.
+
+    That is the unquantized reference, and in a canonical run over all documents the previous run and the
+    baseline.
+    """
     thresholds = item.thresholds
     better = measurement.higher_is_better
     floor = hard_floor(
@@ -147,40 +249,120 @@ def judge(
         floor = not_evaluated("hard_floor", "no floor is set: a blocking benchmark needs one (D-08)")
     gates = [floor] if floor is not None else []
     gates += category_floors(measurement.per_category, thresholds.category_floors, higher_is_better=better)
-    limit = thresholds.regression_max_pct
-    if item.variant != "quantized" or (limit is None and item.regression_policy == "threshold"):
+    if item.variant != "quantized":
         return Judgement(tuple(gates))
-    reference = references.reference_of(item, fields)
-    comparison = _compared(item, measurement, reference)
-    regression = regression_gate(
-        REGRESSION,
-        comparison,
-        measurement.score,
-        reference.score,
-        limit,
-        item.regression_policy,
-        higher_is_better=better,
-        missing=reference.missing,
+    judging = _Judging(item, measurement, fields, references)
+    compared = [judging.regression()]
+    if item.not_gated_because is None:
+        compared += [judging.previous_run(), judging.baseline_deviation()]
+    warnings = [text for judged in compared if judged is not None for text in judged.warnings]
+    return Judgement(
+        (*gates, *(judged.gate for judged in compared if judged is not None)),
+        (*warnings, *judging.notes()),
     )
-    warnings = [f"{REGRESSION}: {text}" for text in regression.warnings]
-    warnings += _fallen_categories(item, measurement, reference)
-    return Judgement((*gates, regression.gate), tuple(warnings))
 
 
-def _compared(
-    item: BenchmarkItem, measurement: Measurement, reference: Reference
-) -> Comparison | NotCompared | None:
-    if reference.score is None:
-        return None
-    if isinstance(reference.outcomes, NotCompared):
-        return reference.outcomes
-    return compare(
-        reference.outcomes,
-        measurement.outcomes,
-        higher_is_better=measurement.higher_is_better,
-        reported=(reference.score, measurement.score),
-        minimum_pairs=item.minimum_pairs,
-    )
+@dataclass
+class _Judging:
+    """The comparisons of one quantized item."""
+
+    item: BenchmarkItem
+    measurement: Measurement
+    fields: Mapping[str, Any]
+    references: References
+    _fallen: list[str] = field(default_factory=list)
+
+    def regression(self) -> RegressionVerdict | None:
+        """The mandatory check against the unquantized reference (D-08)."""
+        limit = self.item.thresholds.regression_max_pct
+        if limit is None and self.item.regression_policy == "threshold":
+            return None
+        reference = self.references.of_variant(self.item, "reference", self.fields)
+        self._fallen = _fallen_categories(self.item, self.measurement, reference)
+        return self._judged(REGRESSION, reference, limit)
+
+    def previous_run(self) -> RegressionVerdict:
+        """Against the newest earlier run of another build."""
+        limit = self.item.thresholds.previous_run_max_pct
+        return self._trend(PREVIOUS_RUN, self.references.previous_of(self.item, self.fields), limit)
+
+    def baseline_deviation(self) -> RegressionVerdict:
+        """Against the untrained backbone (D-07)."""
+        limit = self.item.thresholds.deviation_max_pct
+        return self._trend(
+            BASELINE_DEVIATION, self.references.of_variant(self.item, "baseline", self.fields), limit
+        )
+
+    def notes(self) -> list[str]:
+        """What fell of a group's tasks, and decisions that cannot be read."""
+        return [*self._fallen, *self.references.decision_problems]
+
+    def _trend(self, name: str, reference: Reference, limit: float | None) -> RegressionVerdict:
+        judged = self._judged(name, reference, limit)
+        gate = judged.gate
+        if not gate.evaluated and not reference.unreadable:
+            gate = replace(gate, severity="note")
+        standings = self.references.standings(self.item, self.fields, name)
+        try:
+            gate = tiered(gate, build_of(self.fields), standings, self.item.failures_to_block)
+        except RecordError as error:  # without its past a failure is not known to be the first
+            gate = replace(gate, severity="block", detail=f"{gate.detail}; the row is not known: {error}")
+        return replace(judged, gate=gate)
+
+    def _judged(self, name: str, reference: Reference, limit: float | None) -> RegressionVerdict:
+        judged = self._against(name, limit, reference)
+        if judged.gate.passed is False:
+            judged = self._with_decision(judged, reference, partial(self._against, name, limit))
+        return replace(judged, warnings=tuple(f"{name}: {text}" for text in judged.warnings))
+
+    def _with_decision(
+        self,
+        judged: RegressionVerdict,
+        reference: Reference,
+        against: Callable[[Reference], RegressionVerdict],
+    ) -> RegressionVerdict:
+        """A drop that a person has accepted is measured from what was accepted (D-06)."""
+        found = self.references.accepted(self.item, self.fields)
+        if found is None:
+            return judged
+        if isinstance(found, str):
+            return replace(judged, warnings=(*judged.warnings, found))
+        decision, accepted = found
+        newer = reference.run_id is not None and reference.run_id > decision.run_id
+        if judged.gate.name == PREVIOUS_RUN and newer:
+            return judged  # the reference point has moved on
+        again = against(accepted)
+        if not again.gate.holds:
+            detail = f"{judged.gate.detail}; lower than what was {decision} too: {again.gate.detail}"
+            return replace(judged, gate=replace(judged.gate, detail=detail))
+        detail = f"{decision}: {again.gate.detail}; without it: {judged.gate.detail}"
+        return replace(again, gate=replace(again.gate, detail=detail, accepted=str(decision)))
+
+    def _against(self, name: str, limit: float | None, reference: Reference) -> RegressionVerdict:
+        return regression_gate(
+            name,
+            self._compared(reference),
+            self.measurement.score,
+            reference.score,
+            limit,
+            self.item.regression_policy,
+            higher_is_better=self.measurement.higher_is_better,
+            missing=reference.missing,
+            tell_power=name == REGRESSION,
+        )
+
+    def _compared(self, reference: Reference) -> Comparison | NotCompared | None:
+        if reference.score is None:
+            return None
+        if isinstance(reference.outcomes, NotCompared):
+            return reference.outcomes
+        return compare(
+            reference.outcomes,
+            self.measurement.outcomes,
+            higher_is_better=self.measurement.higher_is_better,
+            reported=(reference.score, self.measurement.score),
+            minimum_pairs=self.item.minimum_pairs,
+        )
 
 
 def _fallen_categories(item: BenchmarkItem, measurement: Measurement, reference: Reference) -> list[str]:

@@ -34,6 +34,11 @@ def add_options(parser: pytest.Parser) -> None:
         ("model", "PROVIDER:NAME", "Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID"),
         ("dtype", "NAME", f"Compute in {', '.join(DTYPES)} (default: float32 on a CPU, else as stored)"),
         ("artifacts", "DIR", "Where records and verdicts are written (default: artifacts/)"),
+        (
+            "history",
+            "URL",
+            "Keep records there too and compare with them: a folder, or s3://, gs://, hf://, ...",
+        ),
     ):
         group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
         parser.addini(f"gnus_{name}", f"As --gnus-{name}", type="string", default="")

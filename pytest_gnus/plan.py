@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pytest_gnus.errors import Problem, listed
 from pytest_gnus.models import spec as model_names
+from pytest_gnus.models.provider import Providers
 from pytest_gnus.models.registry import local_directory
 from pytest_gnus.models.spec import SGFP4_MANIFEST, ModelSpec, is_hub_id
 from pytest_gnus.schema import (
@@ -52,6 +53,13 @@ class Request:
     subtasks: tuple[str, ...]
     limit: int | None
 
+    @property
+    def output_type(self) -> str | None:
+        """lm-eval's output type, where the benchmark's file says it: its task is a mapping."""
+        if isinstance(self.task, str) or not self.task:
+            return None
+        return str({"output_type": "generate_until", **self.task, **self.task_overrides}["output_type"])
+
 
 @dataclass(frozen=True)
 class BenchmarkItem:
@@ -70,6 +78,7 @@ class BenchmarkItem:
     sgfp4_manifest: Path | None = None
     regression_policy: RegressionPolicy = "threshold"
     minimum_pairs: int = 30
+    failures_to_block: int = 3
 
     @property
     def name(self) -> str:
@@ -113,6 +122,11 @@ class ArtifactItem:
 
     variant: ClassVar[Variant] = "quantized"
     benchmark: ClassVar[str] = "sgfp4"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether gates that do not hold fail this item."""
+        return self.not_gated_because is None
 
     @property
     def name(self) -> str:
@@ -167,6 +181,10 @@ class Planner:
         return [self.workspace.niches[name] for name in self.settings.niches]
 
     def problems(self) -> list[Problem]:
+        """Variants without a model, and benchmarks whose model cannot give what they need."""
+        return self._missing_variants() or list(ability_problems(self.items(), self.workspace.providers))
+
+    def _missing_variants(self) -> list[Problem]:
         """Variants that were asked for by name and that a selected niche has no model for."""
         if self.settings.variants is None or self.settings.variant == "all":
             return []
@@ -202,9 +220,11 @@ class Planner:
             if text is not None:
                 # The adapter is what makes the specialist; the baseline is the backbone without it.
                 adapter = entry.adapter if variant != "baseline" else None
-                models[variant] = _located(text, root, adapter)
+                models[variant] = model_names.parse(text, root, adapter, self.workspace.providers)
         if self.settings.model is not None:
-            models["quantized"] = model_names.parse(self.settings.model, self.invocation_directory)
+            models["quantized"] = model_names.parse(
+                self.settings.model, self.invocation_directory, providers=self.workspace.providers
+            )
         return models
 
     def _item(self, niche: Niche, name: str, variant: Variant, blocking: bool) -> BenchmarkItem:
@@ -228,6 +248,7 @@ class Planner:
             else None,
             regression_policy=niche.regression_policy or self.workspace.pipeline.regression_policy,
             minimum_pairs=niche.minimum_pairs or self.workspace.pipeline.minimum_pairs,
+            failures_to_block=self.workspace.failures_to_block(niche),
         )
 
     def _path(self, text: str | None) -> Path | None:
@@ -272,8 +293,28 @@ def _may_be_sgfp4(spec: ModelSpec) -> bool:
     return spec.provider == "mlx" and is_hub_id(spec.name)
 
 
-def _located(text: str, root: Path, adapter: str | None) -> ModelSpec:
-    return model_names.parse(text, root, adapter)
+def ability_problems(items: Sequence[BenchmarkItem], providers: Providers) -> Iterator[Problem]:
+    """What can be told before anything runs: a model that cannot give what a benchmark's file asks for.
+
+    A benchmark that only names a task of lm-eval's is looked at when its task is built (`Run.prepare`).
+    """
+    seen: set[tuple[str, ModelSpec]] = set()
+    for item in items:
+        output_type = item.request.output_type
+        if item.benchmark.status != "ready" or output_type is None:
+            continue
+        if (item.benchmark.name, item.model) in seen:
+            continue
+        seen.add((item.benchmark.name, item.model))
+        lacking = providers.abilities(item.model).lacking(output_type)
+        if lacking is not None:
+            yield Problem(
+                f"benchmarks/{item.benchmark.name}.yaml",
+                "task.output_type",
+                f"{output_type!r}, for which {item.model} gives no {lacking}",
+                "what the model can give",
+                f"Measure {item.niche} with another model, or take the benchmark out of it.",
+            )
 
 
 def _first(*values: Any) -> Any:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from pytest_gnus.session import Session
 
 
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_gnus import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 

@@ -21,6 +21,7 @@ from pytest_gnus.records.fingerprint import (
     directory_sha256,
     file_sha256,
     fingerprint,
+    record_digest,
 )
 from pytest_gnus.records.schema import SCHEMA_VERSION
 from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, Manifest, read_manifest
@@ -126,7 +127,7 @@ def build_record(
 ) -> dict[str, Any]:
     """The record as plain JSON. Without a measurement there is no score, whatever the status says."""
     known = identity or empty_fingerprint(item)
-    return {
+    record = {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
         "niche": item.niche,
@@ -160,7 +161,9 @@ def build_record(
         "flags": list(measurement.flags) if measurement else [],
         "environment": environment(model),
         "samples": None,
+        "samples_sha256": None,
     }
+    return record | {"record_sha256": record_digest(record)}
 
 
 def _results(item: BenchmarkItem, measurement: Measurement | None) -> dict[str, Any]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pytest_gnus.errors import DataAbsentError, ModelError
+from pytest_gnus.errors import DataAbsentError, HookError, ModelError
 from pytest_gnus.gates.artifact import ArtifactNumbers, artifact_gates
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import ItemOutcome, Status, status_of
-from pytest_gnus.judging import References, judge
+from pytest_gnus.judging import Reference, References, judge
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.progress import NoProgress, Progress
+from pytest_gnus.models.provider import Abilities, Providers
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 def new_run_id() -> str:
     """A name for a run that sorts by time and that no two runs share."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class ItemState:
     identity: Fingerprint | None = None
     gates: tuple[GateResult, ...] = ()
     gate_warnings: tuple[str, ...] = ()
+    added_gates: tuple[GateResult, ...] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -94,13 +97,18 @@ class FinishedItem:
 
 @dataclass
 class Run:
-    """Measures and judges items, one after the other, with one model in memory at a time."""
+    """Measures and judges items, one after the other, with one model in memory at a time.
+
+    `more_gates` gives gates beside the product's own: see `pytest_gnus.hookspecs.pytest_gnus_gates`.
+    """
 
     store: RecordStore
     run_id: str = field(default_factory=new_run_id)
     pool: ModelPool = field(default_factory=ModelPool)
     manifests: Manifests = field(default_factory=Manifests)
     progress: Progress = field(default_factory=NoProgress)
+    providers: Providers = BUILT_IN
+    more_gates: Callable[..., Sequence[GateResult]] = field(default=lambda *_arguments, **_subject: ())
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,16 +133,23 @@ class Run:
         return None
 
     def prepare(self, item: BenchmarkItem) -> BuiltTask:
-        """The item's task with its documents, before any model is loaded."""
+        """The item's task with its documents, before any model is loaded.
+
+        Raises:
+            GnusError: its data cannot be used; its model cannot give what the task needs.
+        """
         from pytest_gnus.evaluation import prepare
 
-        return prepare(item)
+        built = prepare(item)
+        _check_abilities(item, built, self.providers.abilities(item.model))
+        return built
 
     def measure(self, state: ItemState, built: BuiltTask, model: LoadedModel) -> Measurement:
         """Evaluate an item, and take note of who it was."""
         from pytest_gnus.evaluation import measure
 
         state.model = model
+        _check_abilities(state.item, built, model.abilities)
         model.lm.progress = self.progress
         self.progress.item(state.item.name)
         try:
@@ -146,12 +161,47 @@ class Run:
         self.references.remember(state.item, measurement, state.identity.fields)
         return measurement
 
+    def ask_gates(self, state: ItemState) -> None:
+        """Have the gates of others evaluated on a measured item, once.
+
+        Raises:
+            HookError: one of them could not be.
+        """
+        item, identity = state.item, state.identity
+        if state.measurement is None or identity is None:
+            raise ValueError(f"{item.name} has not been measured")
+
+        def reference() -> Reference | None:
+            compared = item.variant == "quantized"
+            return self.references.of_variant(item, "reference", identity.fields) if compared else None
+
+        state.added_gates = tuple(
+            self.more_gates(
+                reference,
+                item=item,
+                measurement=state.measurement,
+                model=state.model,
+                fingerprint=identity,
+            )
+        )
+
     def judge(self, state: ItemState) -> Status:
-        """Apply the gates to a measured item."""
-        if state.measurement is None or state.identity is None:
+        """Apply the gates to a measured item.
+
+        Raises:
+            HookError: a gate of others has the name of another gate.
+        """
+        if state.added_gates is None:
+            self.ask_gates(state)
+        if state.measurement is None or state.identity is None or state.added_gates is None:
             raise ValueError(f"{state.item.name} has not been measured")
         judgement = judge(state.item, state.measurement, state.identity.fields, self.references)
-        state.gates = judgement.gates
+        gates = (*judgement.gates, *state.added_gates)
+        names = [gate.name for gate in gates]
+        for gate in state.added_gates:
+            if names.count(gate.name) > 1:
+                raise HookError(f"pytest_gnus_gates: the name {gate.name!r} stands for more than one gate")
+        state.gates = gates
         state.gate_warnings = judgement.warnings
         return status_of(state.gates, gated=state.item.is_gated)
 
@@ -220,7 +270,19 @@ class Run:
                 gates=state.gates if measurement else (),
             )
         return FinishedItem(
-            outcome=ItemOutcome(item.benchmark.name, item.variant, item.blocking, status, reason or ""),
+            outcome=ItemOutcome(
+                item.benchmark.name,
+                item.variant,
+                item.blocking,
+                status,
+                reason or "",
+                notes=tuple(
+                    f"{gate.name}: {gate.detail}"
+                    for gate in state.gates
+                    if not gate.evaluated and gate.severity == "note"
+                ),
+                accepted=tuple(f"{gate.name} {gate.accepted}" for gate in state.gates if gate.accepted),
+            ),
             niche=item.niche,
             not_gated=item.not_gated_because,
             record=record,
@@ -228,9 +290,21 @@ class Run:
         )
 
 
+def _check_abilities(item: BenchmarkItem, built: BuiltTask, abilities: Abilities) -> None:
+    """Whether a model can give what the tasks need; nothing has been asked of it yet."""
+    for name, leaf in built.leaves.items():
+        output_type = leaf.get_config("output_type")
+        lacking = abilities.lacking(output_type)
+        if lacking is not None:
+            raise ModelError(
+                f"{item.benchmark.name}: {name} is of the type {output_type}, for which {item.model} gives "
+                f"no {lacking}"
+            )
+
+
 def _broken_gates(gates: Sequence[GateResult]) -> str:
     return "; ".join(
         f"{gate.name}{'' if gate.evaluated else ' not evaluated'}: {gate.detail}"
         for gate in gates
-        if not gate.holds
+        if gate.is_against
     )

@@ -33,6 +33,7 @@ class Thresholds(_Strict):
 
     hard_floor: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
     regression_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
+    previous_run_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
     deviation_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
     category_floors: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
         default_factory=dict
@@ -47,20 +48,15 @@ class Thresholds(_Strict):
 
     def over(self, base: Thresholds) -> Thresholds:
         """These thresholds, with `base` filling what is not set here."""
-        return Thresholds(
-            hard_floor=base.hard_floor if self.hard_floor is None else self.hard_floor,
-            regression_max_pct=(
-                base.regression_max_pct if self.regression_max_pct is None else self.regression_max_pct
-            ),
-            deviation_max_pct=(
-                base.deviation_max_pct if self.deviation_max_pct is None else self.deviation_max_pct
-            ),
-            category_floors={**base.category_floors, **self.category_floors},
+        mine, theirs = (
+            {name: getattr(side, name) for name in Thresholds.model_fields} for side in (self, base)
         )
+        filled = {name: theirs[name] if value is None else value for name, value in mine.items()}
+        return Thresholds(**{**filled, "category_floors": {**base.category_floors, **self.category_floors}})
 
 
 #: D-08's defaults, as in the seeds.
-BUILT_IN_THRESHOLDS = Thresholds(regression_max_pct=0.10, deviation_max_pct=0.20)
+BUILT_IN_THRESHOLDS = Thresholds(regression_max_pct=0.10, previous_run_max_pct=0.10, deviation_max_pct=0.20)
 
 
 class ArtifactThresholds(_Strict):
@@ -88,12 +84,7 @@ class NicheThresholds(Thresholds):
     per_benchmark: dict[str, Thresholds] = Field(default_factory=dict)
 
     def for_benchmark(self, name: str) -> Thresholds:
-        general = Thresholds(
-            hard_floor=self.hard_floor,
-            regression_max_pct=self.regression_max_pct,
-            deviation_max_pct=self.deviation_max_pct,
-            category_floors=self.category_floors,
-        )
+        general = Thresholds(**{key: getattr(self, key) for key in Thresholds.model_fields})
         return self.per_benchmark.get(name, Thresholds()).over(general)
 
 
@@ -190,6 +181,7 @@ class Niche(_Strict):
     sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
     regression_policy: RegressionPolicy | None = None
     minimum_pairs: int | None = Field(default=None, ge=2)
+    consecutive_failures_to_block: int | None = Field(default=None, ge=1)
 
 
 class Pipeline(_Strict):
@@ -200,6 +192,7 @@ class Pipeline(_Strict):
     sgfp4: ArtifactThresholds = Field(default_factory=ArtifactThresholds)
     regression_policy: RegressionPolicy = "threshold"
     minimum_pairs: int = Field(default=30, ge=2)
+    consecutive_failures_to_block: int = Field(default=3, ge=1)
 
     @model_validator(mode="after")
     def _floors_in_range(self) -> Pipeline:

@@ -24,11 +24,14 @@ from pytest_gnus.collection import (
     items_by_file,
     sort_items,
 )
-from pytest_gnus.errors import ConfigError, Problem
+from pytest_gnus.errors import ConfigError, HookError, Problem
 from pytest_gnus.fixtures import SESSION_KEY, WaitWarning
+from pytest_gnus.hooks import Hooks
 from pytest_gnus.models import device as devices
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas, share_cores
+from pytest_gnus.models.room import size_in_memory
+from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
 from pytest_gnus.versions import package_versions
@@ -36,6 +39,7 @@ from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.reporting.summary import RunSummary
     from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
@@ -46,8 +50,10 @@ _ATTRIBUTE = "gnus_finished"
 class Session:
     """Holds a session's plan and run, and what has finished so far."""
 
-    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, workspace: Workspace, settings: Settings, hooks: Hooks) -> None:
         self._config = config
+        self._hooks = hooks
+        self._providers = workspace.providers
         self._settings = settings
         self._plan = tuple(self._planner(config, workspace, settings).items())
         planner = self._planner(config, workspace, settings)
@@ -59,6 +65,7 @@ class Session:
         self._is_worker = hasattr(config, "workerinput")
         self._niches = [workspace.niches[name] for name in settings.niches]
         self._taken: set[str] = set()
+        self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
 
     # What is imported below is not needed for collecting, which is to be instant.
 
@@ -67,7 +74,7 @@ class Session:
         """The run that measures; on an xdist worker a part of the controller's."""
         from pytest_gnus.models import registry
         from pytest_gnus.models.pool import ModelPool
-        from pytest_gnus.records.store import RecordStore
+        from pytest_gnus.records.store import open_store
         from pytest_gnus.run import Run, new_run_id
 
         run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
@@ -77,15 +84,22 @@ class Session:
             self._settings.workers_per_device,
             getattr(self._config, "workerinput", {}).get("workerid", "pytest"),
             self._tell_of_waiting,
+            size=self._size_on_device,
         )
-        pool = ModelPool(partial(registry.load, options=compute), share)
-        return Run(RecordStore(self._settings.artifacts), run_id, pool)
+        pool = ModelPool(partial(registry.load, options=compute, providers=self._providers), share)
+        return Run(
+            open_store(self._settings.artifacts, self._settings.history),
+            run_id,
+            pool,
+            providers=self._providers,
+            more_gates=self._hooks.gates,
+        )
 
     @cached_property
     def summary(self) -> RunSummary:
         from pytest_gnus.reporting.summary import RunSummary
 
-        return RunSummary(self.run.store, self.run.run_id, self._niches, self._settings)
+        return RunSummary(self.run.references, self._niches, self._settings, self._failures_to_block)
 
     @classmethod
     def start(cls, config: pytest.Config) -> Session:
@@ -100,11 +114,13 @@ class Session:
                 "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
                 f"{config.rootpath} or above"
             )
+        _check_conftest(config, root)
+        hooks = Hooks(config)
         try:
-            workspace, settings = cls._resolved(config, root)
-        except ConfigError as error:
+            workspace, settings = cls._resolved(config, root, hooks.providers())
+        except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
-        session = cls(config, workspace, settings)
+        session = cls(config, workspace, settings, hooks)
         config.stash[SESSION_KEY] = session
         if session._is_worker and devices.expected_device() == "cpu":
             share_cores(min(config.workerinput["workercount"], session._scopes))  # type: ignore[attr-defined]
@@ -116,16 +132,16 @@ class Session:
         return session
 
     @classmethod
-    def _resolved(cls, config: pytest.Config, root: Path) -> tuple[Workspace, Settings]:
+    def _resolved(cls, config: pytest.Config, root: Path, providers: Providers) -> tuple[Workspace, Settings]:
         problems: list[Problem] = []
         workspace: Workspace | None = None
         try:
-            workspace = load_workspace(root)
+            workspace = load_workspace(root, providers)
             known = sorted(workspace.niches)
         except ConfigError as error:
             problems.extend(error.problems)
             known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known)
+        settings, of_options = settings_room.resolve(config, root, known, providers)
         problems.extend(of_options)
         if workspace is not None and not problems:
             problems.extend(cls._planner(config, workspace, settings).problems())
@@ -219,6 +235,8 @@ class Session:
         state: ItemState | ArtifactState, error: BaseException | None, report: pytest.TestReport
     ) -> tuple[Status, str | None]:
         """What happened decides, not what pytest makes of it: an `xfail` mark turns a failure into a skip."""
+        from pytest_gnus.gates.verdict import status_of
+
         if isinstance(error, GateFailure):
             return "failed", None
         if isinstance(error, pytest.skip.Exception) and state.skip is not None:
@@ -227,7 +245,7 @@ class Session:
             return "skipped", _text_of(report)  # a user's own skip
         if error is not None or not report.passed:
             return "error", _text_of(report)
-        return ("passed" if all(gate.holds for gate in state.gates) else "warned"), None
+        return status_of(state.gates, gated=state.item.is_gated), None
 
     def lose(self, nodeid: str, report: pytest.TestReport) -> None:
         """A worker died in an item: what the worker cannot say any more is said here, as an ERROR."""
@@ -259,6 +277,11 @@ class Session:
             return artifact
         return next((item for item in self._by_file.get(path, []) if item.name == name), None)
 
+    def _size_on_device(self, spec: ModelSpec) -> int | None:
+        if not self._providers.get(spec.provider).is_local:
+            return 0
+        return size_in_memory(spec)
+
     def _tell_of_waiting(self, text: str) -> None:
         """As a warning, which xdist brings to the controller at once; never an error, as a filter may say."""
         message = warnings.WarningMessage(WaitWarning(text), WaitWarning, __file__, 0)
@@ -289,7 +312,7 @@ class Session:
 
         self.summary.take(
             FinishedItem(
-                outcome=ItemOutcome(**finished["outcome"]),
+                outcome=ItemOutcome(**finished["outcome"] | _tuples(finished["outcome"])),
                 niche=finished["niche"],
                 not_gated=finished["not_gated"],
                 record=finished["record"],
@@ -298,12 +321,16 @@ class Session:
             ),
             seconds=finished["seconds"],
         )
+        row = self.summary.rows[-1]
+        self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
         if self._is_worker or self._config.option.collectonly:
             return
         self.summary.close(self._without_artifact)
+        self._hooks.run_finished(self.run.run_id, self.summary.verdicts, self._settings.artifacts)
+        self.summary.reporter_errors = self._hooks.reporter_errors
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True
@@ -313,6 +340,28 @@ class Session:
             from pytest_gnus.reporting.terminal import show
 
             show(self.summary, terminal)
+
+
+def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What a report of an xdist worker brings as lists."""
+    return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
+
+
+def _check_conftest(config: pytest.Config, root: Path) -> None:
+    """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
+
+    pytest does not load one that lies above its root directory, as after a start in a folder of a project
+    without an ini file.
+    """
+    conftest = root / "conftest.py"
+    if config.option.noconftest or not conftest.is_file():
+        return
+    loaded = (Path(name) for name, _ in config.pluginmanager.list_name_plugin() if name)
+    if not any(path.name == "conftest.py" and path.is_file() and path.samefile(conftest) for path in loaded):
+        raise pytest.UsageError(
+            f"pytest-gnus: pytest has not loaded {conftest}, with whatever gates, providers and fixtures it "
+            f"holds: start pytest in {root}, or with --rootdir={root}"
+        )
 
 
 def _text_of(report: pytest.TestReport) -> str:
@@ -334,8 +383,8 @@ def useful_workers(config: pytest.Config, workers: int) -> int:
     if root is None or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or _names_other_tests(config, root):
         return workers
     try:
-        workspace, settings = Session._resolved(config, root)
-    except ConfigError:
+        workspace, settings = Session._resolved(config, root, Hooks(config).providers())
+    except (ConfigError, HookError):
         return workers  # told when the session starts
     niches = {item.niche for item in Session._planner(config, workspace, settings).items()}
     places = workers if devices.expected_device() == "cpu" else settings.workers_per_device

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pytest_gnus.errors import Problem, did_you_mean, listed
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.options import DTYPES, MODES, SOURCES, VARIANTS
 
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_gnus.models.provider import Providers
     from pytest_gnus.schema import Mode, Source, Variant
 
 #: Shown for `--gnus-source=api` and raised by the Python API.
@@ -37,6 +39,7 @@ class Settings:
     batch_tokens: int | None = None
     workers_per_device: int = 1
     artifacts: Path = field(default_factory=lambda: Path("artifacts"))
+    history: str | None = None
 
     @property
     def variants(self) -> tuple[Variant, ...] | None:
@@ -54,9 +57,11 @@ def _all_variants() -> tuple[str, ...]:
     return get_args(Variant)
 
 
-def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> tuple[Settings, list[Problem]]:
+def resolve(
+    config: pytest.Config, root: Path, known_niches: Sequence[str], providers: Providers = BUILT_IN
+) -> tuple[Settings, list[Problem]]:
     """The settings of a session, and every problem of theirs (empty when they can be used)."""
-    reader = _OptionReader(config)
+    reader = _OptionReader(config, providers)
     niches = reader.niches(known_niches)
     variant = reader.choice("variant", VARIANTS)
     mode = reader.choice("mode", MODES) or "canonical"
@@ -77,7 +82,8 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
         dtype=dtype,
         batch_tokens=batch_tokens,
         workers_per_device=reader.count("workers_per_device") or 1,
-        artifacts=reader.directory(artifacts) if artifacts else root / "artifacts",
+        artifacts=reader.directory("artifacts", artifacts) if artifacts else root / "artifacts",
+        history=reader.history(),
     )
     return settings, reader.problems
 
@@ -85,8 +91,9 @@ def resolve(config: pytest.Config, root: Path, known_niches: Sequence[str]) -> t
 class _OptionReader:
     """Reads options with their ini fallback and collects what is wrong."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, providers: Providers) -> None:
         self._config = config
+        self._providers = providers
         self.problems: list[Problem] = []
 
     def value(self, name: str) -> Any:
@@ -97,11 +104,30 @@ class _OptionReader:
         value = self.value(name)
         return str(value).strip() or None if value is not None else None
 
-    def directory(self, text: str) -> Path:
+    def history(self) -> str | None:
+        """The URL of the history: a folder without `://` is one of this machine."""
+        text = self.text("history")
+        if text is None:
+            return None
+        from pytest_gnus.errors import RecordError
+        from pytest_gnus.records.remote import RemoteHistory, history_url
+
+        url = history_url(text, self.base("history"))
+        try:
+            RemoteHistory.open(url)
+        except RecordError as error:
+            allowed = "a folder, or a URL that fsspec knows: file, s3, gs, hf, memory, ..."
+            self.problems.append(Problem(self._where("history"), "", str(error), allowed))
+            return None
+        return url
+
+    def directory(self, name: str, text: str) -> Path:
         """A directory as typed: relative to where pytest was started, or to the ini file for the setting."""
-        given = self._config.getoption("gnus_artifacts") is not None
-        base = self._config.invocation_params.dir if given else self._config.rootpath
-        return base / Path(text).expanduser()
+        return self.base(name) / Path(text).expanduser()
+
+    def base(self, name: str) -> Path:
+        given = self._config.getoption(f"gnus_{name}") is not None
+        return self._config.invocation_params.dir if given else self._config.rootpath
 
     def _where(self, name: str) -> str:
         if self._config.getoption(f"gnus_{name}") is not None:
@@ -141,7 +167,7 @@ class _OptionReader:
             return None
         from pytest_gnus.models.spec import parse_problem
 
-        problem = parse_problem(text, self._where("model"))
+        problem = parse_problem(text, self._where("model"), providers=self._providers)
         if problem is not None:
             self.problems.append(problem)
             return None

@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import cache
 from importlib import metadata
 
-PACKAGES = ("pytest-gnus", "pytest", "lm_eval", "mlx", "mlx-lm", "transformers", "datasets", "numpy")
+PACKAGES = (
+    "pytest-gnus",
+    "pytest",
+    "lm_eval",
+    "mlx",
+    "mlx-lm",
+    "torch",
+    "transformers",
+    "datasets",
+    "numpy",
+)
 
 
 @cache

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
+from pytest_gnus.models.provider import Providers
+from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.models.spec import parse_problem
 from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
 
@@ -34,7 +36,7 @@ class FunctionReference:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A project's benchmarks and niches, validated."""
+    """A project's benchmarks and niches, validated; `providers` are those that its models are named by."""
 
     root: Path
     pipeline: Pipeline = field(default_factory=Pipeline)
@@ -42,6 +44,7 @@ class Workspace:
     benchmark_files: Mapping[str, Path] = field(default_factory=dict)
     niches: Mapping[str, Niche] = field(default_factory=dict)
     niche_files: Mapping[str, Path] = field(default_factory=dict)
+    providers: Providers = BUILT_IN
 
     @property
     def benchmarks_directory(self) -> Path:
@@ -56,6 +59,10 @@ class Workspace:
         own = benchmark.gates.over(self.pipeline.gates).over(BUILT_IN_THRESHOLDS)
         return niche.gates.for_benchmark(benchmark.name).over(own)
 
+    def failures_to_block(self, niche: Niche) -> int:
+        """On how many builds in a row a trend gate must not hold to block a niche: niche over pipeline."""
+        return niche.consecutive_failures_to_block or self.pipeline.consecutive_failures_to_block
+
 
 def find_root(*starts: Path) -> Path | None:
     """The nearest folder, from each start upwards, that holds `config/specialists/`."""
@@ -66,7 +73,7 @@ def find_root(*starts: Path) -> Path | None:
     return None
 
 
-def load_workspace(root: Path) -> Workspace:
+def load_workspace(root: Path, providers: Providers = BUILT_IN) -> Workspace:
     """Load and validate everything below `root`.
 
     Raises:
@@ -78,10 +85,12 @@ def load_workspace(root: Path) -> Workspace:
     benchmarks, files = reader.read_named(root / "benchmarks", Benchmark, "name")
     niches, niche_files = reader.read_named(root / "config" / "specialists", Niche, "niche")
     for name, niche in niches.items():
-        problems.extend(_niche_problems(niche, reader.relative(niche_files[name]), benchmarks, root))
+        where = reader.relative(niche_files[name])
+        problems.extend(_niche_problems(niche, where, benchmarks, root))
+        problems.extend(_model_problems(niche, where, providers))
     if problems:
         raise ConfigError(problems)
-    return Workspace(root, pipeline, benchmarks, files, niches, niche_files)
+    return Workspace(root, pipeline, benchmarks, files, niches, niche_files, providers)
 
 
 class _Reader:
@@ -188,7 +197,6 @@ def _niche_problems(
             key = f"gates.per_benchmark.{name}"
             allowed = f"a benchmark of this niche: {listed(sorted(seen))}"
             yield Problem(where, key, repr(name), allowed, did_you_mean(name, seen))
-    yield from _model_problems(niche, where)
     yield from _floor_problems(niche, where, [benchmarks[name] for name in seen if name in benchmarks])
 
 
@@ -197,10 +205,12 @@ def _benchmark_file_exists(root: Path, name: str) -> bool:
     return any((root / "benchmarks" / f"{name}{suffix}").exists() for suffix in (".yaml", ".yml"))
 
 
-def _model_problems(niche: Niche, where: str) -> Iterator[Problem]:
+def _model_problems(niche: Niche, where: str, providers: Providers) -> Iterator[Problem]:
     for variant in ("quantized", "reference", "baseline"):
         text = getattr(niche.model, variant, None)
-        problem = parse_problem(text, where, f"model.{variant}") if text is not None else None
+        if text is None:
+            continue
+        problem = parse_problem(text, where, f"model.{variant}", providers)
         if problem is not None:
             yield problem
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pytest_gnus import BenchmarkRunner
+from pytest_gnus import BenchmarkRunner, LoadedModel, Provider
 from pytest_gnus.errors import ConfigError, DataError, ModelError
+from pytest_gnus.models.compute import ComputeOptions
+from pytest_gnus.models.registry import load
+from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.records.schema import validate
 from tests.conftest import choice_documents, choice_task
 
@@ -99,6 +103,26 @@ def test_a_niche_without_a_model_entry_is_looked_for_in_its_place(project: Path)
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(ModelError, match="models/specialists_mlx/toy"):
         BenchmarkRunner(project).run_benchmarks("toy", source="local")
+
+
+class Other(Provider):
+    name = "other"
+
+    def load(self, spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
+        return replace(load(ModelSpec("demo", "constant")), spec=spec)
+
+
+def test_providers_of_others_are_given_as_an_argument(project: Path) -> None:
+    file = project / "config" / "specialists" / "toy.yaml"
+    content = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(content | {"model": {"quantized": "other:x"}}))
+    with pytest.raises(ConfigError, match="a provider of mlx, hf, openai, lm_eval, demo"):
+        BenchmarkRunner(project)
+    (path, *_) = BenchmarkRunner(project, providers=[Other()]).run_benchmarks("toy", source="local")
+    record = json.loads(path.read_text())
+    assert (record["model"]["provider"], record["results"]["colours"]["score"]) == ("other", 0.5)
+    with pytest.raises(ConfigError, match="provider of BenchmarkRunner: name: found 'other'"):
+        BenchmarkRunner(project, providers=[Other(), Other()])
 
 
 def test_a_project_is_found_upwards(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -336,7 +336,7 @@ def test_a_niches_problem_names_the_file_that_it_stands_in(files: Files, stem: s
 
 
 @pytest.mark.parametrize("key", ["quantized", "reference", "baseline"])
-@pytest.mark.parametrize("name", ["mxl:models/toy", "hf:org/name", "mlx:"])
+@pytest.mark.parametrize("name", ["mxl:models/toy", "torch:org/name", "mlx:"])
 def test_a_model_of_an_unknown_provider_is_refused_in_a_niche(files: Files, key: str, name: str) -> None:
     files.niche(model={key: name})
     problem = files.problem()

@@ -45,6 +45,7 @@ def regression_gate(
     *,
     higher_is_better: bool = True,
     missing: str = "no reference",
+    tell_power: bool = True,
 ) -> RegressionVerdict:
     """Judge a drop from `reference` to `score`, the reported scores, by a policy.
 
@@ -55,6 +56,8 @@ def regression_gate(
         comparison: of the documents; None where there are none to compare.
         threshold: the largest relative drop allowed, a share, equality included; `significant` needs none.
         missing: says why there is no reference and how to get one.
+        tell_power: warn of a limit tighter than what could have been found even where the interval shows
+            that the limit is kept.
 
     Raises:
         ValueError: `comparison` was made with the other direction of the metric.
@@ -86,7 +89,9 @@ def regression_gate(
         p_value=evidence.p_value,
         detail=f"{told}; {evidence.detail}",
     )
-    return RegressionVerdict(gate, tuple(_warnings(gate, exceeds, evidence, threshold)))
+    is_shown = threshold is not None and gate.ci95 is not None and gate.ci95[1] <= threshold
+    limit_to_tell = None if is_shown and not tell_power else threshold
+    return RegressionVerdict(gate, tuple(_warnings(gate, exceeds, evidence, limit_to_tell)))
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,30 @@ _NO_ARTIFACT = "sgfp4 (quantized): the weights are not in SGFP4"
 
 
 def status_of(gates: Sequence[GateResult], *, gated: bool) -> Status:
-    """Passed where every gate was evaluated and holds. What is not gated warns instead of failing."""
-    if all(gate.holds for gate in gates):
+    """Passed where every gate was evaluated and holds, notes aside.
+
+    What is not gated warns instead of failing, and so does what only a gate that warns tells against.
+    """
+    against = [gate for gate in gates if gate.is_against]
+    if not against:
         return "passed"
-    return "failed" if gated else "warned"
+    return "failed" if gated and any(gate.severity == "block" for gate in against) else "warned"
 
 
 @dataclass(frozen=True)
 class ItemOutcome:
-    """What became of one item, as far as a niche's verdict cares."""
+    """What became of one item, as far as a niche's verdict cares.
+
+    `notes` are gates that were not evaluated and do not block, `accepted` the decisions that gates rely on.
+    """
 
     benchmark: str
     variant: str
     blocking: bool
     status: Status
     detail: str = ""
+    notes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -43,6 +52,7 @@ class NicheVerdict:
 
     `must_fail` says whether the session must not exit with 0: something that was run blocks. It need not
     where the niche is blocked only because a part of it was not selected, or because nothing was gated.
+    `gates` are the niche's own, beside those of its items; `accepted` the decisions that it relies on.
     """
 
     niche: str
@@ -51,6 +61,8 @@ class NicheVerdict:
     not_evaluated: tuple[str, ...]
     warnings: tuple[str, ...]
     must_fail: bool
+    gates: tuple[GateResult, ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 def niche_verdict(
@@ -60,6 +72,8 @@ def niche_verdict(
     *,
     not_gated: str | None = None,
     without_artifact: bool = False,
+    gates: Sequence[GateResult] = (),
+    warnings: Sequence[str] = (),
 ) -> NicheVerdict:
     """`promote` only where each blocking benchmark passed on the quantized variant, and none failed.
 
@@ -67,6 +81,8 @@ def niche_verdict(
         blocking: the niche's blocking benchmarks, measured or not.
         not_gated: why this run gates nothing (diagnostic mode, a limit), if it does not.
         without_artifact: the quantized weights are not in SGFP4: the gates of an artifact say nothing.
+        gates: the niche's own.
+        warnings: what else a person should know.
     """
     measured = {(outcome.benchmark, outcome.variant) for outcome in outcomes}
     not_run = [f"{name} (quantized): was not run" for name in blocking if (name, "quantized") not in measured]
@@ -77,8 +93,11 @@ def niche_verdict(
         told = f"{outcome.name}: {outcome.status.replace('_', ' ')}{_because(outcome.detail)}"
         if outcome.status in ("not_implemented", "skipped", "error"):
             (unmeasured if outcome.blocking else aside).append(told)
-        elif outcome.blocking and outcome.status != "passed" and not not_gated:
-            failed.append(f"{outcome.name} {_verb(outcome.status)}{_because(outcome.detail)}")
+        elif outcome.blocking and outcome.status == "failed" and not not_gated:
+            failed.append(f"{outcome.name} failed{_because(outcome.detail)}")
+    failed += [
+        f"{gate.name} failed: {gate.detail}" for gate in gates if gate.is_against and gate.severity == "block"
+    ]
     if not blocking:
         failed.append("the niche has no blocking benchmark")
     unevaluated = [f"not evaluated: {entry}" for entry in (*not_run, *unmeasured)]
@@ -91,15 +110,19 @@ def niche_verdict(
             *not_run,
             *unmeasured,
             *(f"{entry} (diagnostic)" for entry in aside),
+            *(f"{outcome.name} {note}" for outcome in outcomes if outcome.blocking for note in outcome.notes),
+            *(f"{gate.name}: {gate.detail}" for gate in gates if not gate.evaluated),
             *([_NO_ARTIFACT] if without_artifact else []),
         ),
-        warnings=tuple(f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"),
+        warnings=(
+            *(f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"),
+            *(f"{gate.name}: {gate.detail}" for gate in gates if gate.is_against and gate.severity == "warn"),
+            *warnings,
+        ),
         must_fail=bool(failed or unmeasured) and not_gated is None,
+        gates=tuple(gates),
+        accepted=tuple(f"{o.name} {text}" for o in outcomes for text in o.accepted),
     )
-
-
-def _verb(status: Status) -> str:
-    return "failed" if status == "failed" else "did not pass"
 
 
 def _because(detail: str) -> str:

@@ -24,6 +24,7 @@ from pytest_gnus.models.memory import TokenBudget, is_out_of_memory
 from pytest_gnus.models.path_cache import Paths, empty_paths, single_row_caches
 from pytest_gnus.models.prefix_tree import Node, TokenSequence, cut, prefix_tree
 from pytest_gnus.models.scoring import MINIMUM_SAVING, STRATEGIES, Advance, Strategy
+from pytest_gnus.models.token_model import cut_at_stop
 
 #: Caches behind what was run already, and the tokens still to be run.
 _State = tuple[list[Any], tuple[int, ...]]
@@ -350,12 +351,6 @@ class Generator:
             tokens=len(stream.tokens),
             finish=stream.finish or "length",
         )
-
-
-def cut_at_stop(text: str, stops: Sequence[str]) -> str:
-    """The text before the first of the stop strings; an empty stop string is none."""
-    found = [position for stop in stops if stop and (position := text.find(stop)) >= 0]
-    return text[: min(found)] if found else text
 
 
 def _sampler(request: GenerationRequest) -> Any:

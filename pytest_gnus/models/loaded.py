@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_gnus.models.progress import Progress
+from pytest_gnus.models.provider import Abilities
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.models.usage import Usage
 
@@ -26,8 +27,10 @@ class LoadedModel:
     """An lm-eval model with what the record says of it.
 
     `directories` are what the model's digest is computed over: its weights' and its adapter's directory.
-    `warnings` are things found while loading that a person should know. `wait_seconds` went by before it was
-    loaded, while other processes held the device.
+    Where there are none, `identity` says which weights they are; None where nobody can know, which makes
+    the fingerprint invalid. `abilities` are what loading showed of them. `warnings` are things found while
+    loading that a person should know. `wait_seconds` went by before it was loaded, while other processes held
+    the device.
     """
 
     spec: ModelSpec
@@ -40,6 +43,7 @@ class LoadedModel:
     quantization: Mapping[str, Any] | None = None
     directories: Mapping[str, Path] = field(default_factory=dict)
     identity: str | None = None
+    abilities: Abilities = field(default_factory=Abilities)
     warnings: tuple[str, ...] = ()
     load_seconds: float = 0.0
     wait_seconds: float = 0.0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_gnus.errors import Problem, did_you_mean, listed
+from pytest_gnus.errors import Problem
 
-PROVIDERS = ("mlx", "demo")
+if TYPE_CHECKING:
+    from pytest_gnus.models.provider import Providers
+
 DEFAULT_PROVIDER = "mlx"
 #: A model directory with this file is an SGFP4 package.
 SGFP4_MANIFEST = "sgfp4_manifest.json"
@@ -34,34 +37,31 @@ class ModelSpec:
 
     @property
     def directory(self) -> Path | None:
-        """The local directory of the weights, where there is one."""
+        """The local directory of the weights, where the name is one."""
         path = Path(self.name)
-        return path if self.provider == "mlx" and path.is_dir() else None
+        is_path = self.provider == DEFAULT_PROVIDER or path.is_absolute()
+        return path if is_path and path.is_dir() else None
 
 
-def parse(text: str, root: Path, adapter: str | None = None) -> ModelSpec:
+def parse(text: str, root: Path, adapter: str | None = None, providers: Providers | None = None) -> ModelSpec:
     """`provider:name`, or a bare directory or hub id of the default provider.
 
     A directory may be relative to `root`, the project's; it is made absolute. What is no directory stays a
-    hub id if it looks like one.
+    hub id if it looks like one. Without `providers` the built-in ones are known.
     """
     provider, name = _split(text)
-    if provider == "mlx":
-        name = _located(name, root)
-    resolved = _located(adapter, root) if adapter else None
-    return ModelSpec(provider, name, resolved)
+    resolved = located(adapter, root) if adapter else None
+    return ModelSpec(provider, _known(providers).get(provider).located(name, root), resolved)
 
 
-def parse_problem(text: str, where: str, key: str = "") -> Problem | None:
+def parse_problem(text: str, where: str, key: str = "", providers: Providers | None = None) -> Problem | None:
     """What is wrong with a model's name, as far as can be told without looking for it."""
     provider, name = _split(text)
-    if provider not in PROVIDERS:
-        hint = did_you_mean(provider, PROVIDERS)
-        allowed = f"a provider of {listed(PROVIDERS)}, as in mlx:DIR, mlx:HUB_ID or demo:patents"
-        return Problem(where, key, f"the provider {provider!r} in {text!r}", allowed, hint)
-    if not name.strip():
-        return Problem(where, key, repr(text), "a name after the colon, as in mlx:DIR or demo:patents")
-    return None
+    known = _known(providers)
+    if provider not in known.names:
+        return known.unknown(provider, text, where, key)
+    allowed = known.get(provider).problem(name)
+    return Problem(where, key, repr(text), allowed) if allowed is not None else None
 
 
 def is_hub_id(name: str) -> bool:
@@ -69,11 +69,20 @@ def is_hub_id(name: str) -> bool:
     return _HUB_ID.match(name) is not None
 
 
+def located(name: str, root: Path) -> str:
+    """A directory of the project, made absolute; what is none stays a hub id if it looks like one."""
+    path = root / Path(name).expanduser()
+    return str(path.resolve()) if path.exists() or not is_hub_id(name) else name
+
+
+def _known(providers: Providers | None) -> Providers:
+    if providers is not None:
+        return providers
+    from pytest_gnus.models.registry import BUILT_IN
+
+    return BUILT_IN
+
+
 def _split(text: str) -> tuple[str, str]:
     match = _PREFIX.match(text)
     return (match.group(1), match.group(2)) if match else (DEFAULT_PROVIDER, text)
-
-
-def _located(name: str, root: Path) -> str:
-    path = root / Path(name).expanduser()
-    return str(path.resolve()) if path.exists() or not is_hub_id(name) else name

@@ -69,6 +69,11 @@ def canonical_sha256(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
+def record_digest(record: Mapping[str, Any]) -> str:
+    """The SHA-256 that a record carries of itself as `record_sha256`, over all of it but that key."""
+    return canonical_sha256({key: value for key, value in record.items() if key != "record_sha256"})
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

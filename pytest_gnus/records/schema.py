@@ -29,14 +29,14 @@ def validate(record: Any) -> None:
     endless = [path for path, value in _numbers(record, "record") if not math.isfinite(value)]
     if endless:
         raise RecordError(f"not a valid record: {', '.join(endless)}: not a finite number")
-    faults = sorted(_validator().iter_errors(record), key=lambda fault: list(map(str, fault.absolute_path)))
-    if faults:
-        raise RecordError(
-            "not a valid record: "
-            + "; ".join(
-                f"{'.'.join(map(str, f.absolute_path)) or 'record'}: {f.message[:200]}" for f in faults
-            )
-        )
+    validator = _validator()
+    if validator.is_valid(record):
+        return
+    faults = sorted(validator.iter_errors(record), key=lambda fault: list(map(str, fault.instance_path)))
+    raise RecordError(
+        "not a valid record: "
+        + "; ".join(f"{'.'.join(map(str, f.instance_path)) or 'record'}: {f.message[:200]}" for f in faults)
+    )
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
@@ -58,6 +58,7 @@ def load_schema() -> dict[str, Any]:
 
 @cache
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator
+    # A run may look through hundreds of records: this validator takes microseconds for one.
+    import jsonschema_rs
 
-    return Draft202012Validator(load_schema(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return jsonschema_rs.Draft202012Validator(load_schema())

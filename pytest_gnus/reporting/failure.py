@@ -15,11 +15,11 @@ def describe(state: ItemState, *, only_first_line: bool = False) -> str:
     """The text of a failure. Its first line stands alone in pytest's short summary and in JUnit."""
     if state.measurement is None:
         return f"{state.item.name}: not measured"
-    broken = [gate for gate in state.gates if not gate.holds]
+    broken = [gate for gate in state.gates if gate.is_against]
     first = f"{'; '.join(map(_broken, broken))}: {score_line(state.measurement)}"
     if only_first_line:
         aside = state.item.not_gated_because or "diagnostic benchmarks warn and never fail"
-        return f"{state.item.name}: {first} ({aside})"
+        return f"{state.item.name}: {first}{'' if state.item.is_gated else f' ({aside})'}"
     parts = [first, "", gate_table(state.gates)]
     if state.measurement.per_category:
         parts += ["", "worst categories:", _worst(state.measurement)]
@@ -56,13 +56,15 @@ def gate_table(gates: tuple[GateResult, ...]) -> str:
 def gate_word(gate: GateResult) -> str:
     if not gate.evaluated:
         return "not evaluated"
-    return "passed" if gate.passed else "FAILED"
+    if gate.passed:
+        return "passed"
+    return "FAILED" if gate.severity == "block" else "warns"
 
 
 def _broken(gate: GateResult) -> str:
     if not gate.evaluated:
         return f"{gate.name} not evaluated: {gate.detail}"
-    return f"{gate.name} failed: {gate.detail}"
+    return f"{gate.name} {'failed' if gate.severity == 'block' else 'warns'}: {gate.detail}"
 
 
 def _worst(measurement: Measurement) -> str:

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gnus.errors import RecordError
+from pytest_gnus.gates.result import GateResult, not_evaluated
+from pytest_gnus.gates.trends import COMPOSITE
 from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, niche_verdict
-from pytest_gnus.records.store import STAMP, RecordStore, write_json
+from pytest_gnus.judging import References
+from pytest_gnus.niche_judging import NicheJudging, fallen_benchmarks
+from pytest_gnus.records.store import STAMP, StoredRecord, read, write_json
+from pytest_gnus.repairs import repair_report
+from pytest_gnus.reporting import repair
 from pytest_gnus.run import FinishedItem
 from pytest_gnus.schema import Niche
 from pytest_gnus.settings import Settings
@@ -33,15 +39,25 @@ class Row:
 class RunSummary:
     """What a run has come to so far."""
 
-    def __init__(self, store: RecordStore, run_id: str, niches: Sequence[Niche], settings: Settings) -> None:
-        self._store = store
-        self._run_id = run_id
+    def __init__(
+        self,
+        references: References,
+        niches: Sequence[Niche],
+        settings: Settings,
+        failures_to_block: Mapping[str, int],
+    ) -> None:
+        self._references = references
+        self._store = references.store
+        self._run_id = references.run_id
         self._niches = niches
         self._settings = settings
+        self._failures_to_block = failures_to_block
         self._not_gated: str | None = None
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
+        self.repairs: dict[str, Path] = {}
         self.write_errors: list[str] = []
+        self.reporter_errors: list[str] = []
         self.changed_exit_status = False
 
     def take(self, finished: FinishedItem, seconds: float) -> None:
@@ -75,15 +91,73 @@ class RunSummary:
         for niche in self._niches:
             rows = [row for row in self.rows if row.niche == niche.niche]
             if rows:
+                quantized = self._quantized(niche, rows)
                 verdict = niche_verdict(
                     niche.niche,
                     niche.benchmarks.blocking,
                     [row.outcome for row in rows],
                     not_gated=self._not_gated,
                     without_artifact=niche.niche in without_artifact,
+                    gates=self._niche_gates(niche, quantized),
+                    warnings=fallen_benchmarks(quantized),
                 )
                 self.verdicts.append(verdict)
                 self._write(verdict, rows)
+                if verdict.must_fail:
+                    self._suggest_repairs(niche.niche, rows)
+        self._upload()
+
+    def _suggest_repairs(self, niche: str, rows: Sequence[Row]) -> None:
+        """Write what a person should look at. A report that cannot be made changes no verdict."""
+        failed = [
+            row.outcome.benchmark
+            for row in rows
+            if row.outcome.blocking and row.outcome.status in ("failed", "warned")
+        ]
+        try:
+            records = [StoredRecord(row.path, read(row.path)) for row in rows if row.path is not None]
+            report = repair_report(self._store, niche, self._run_id, records, list(dict.fromkeys(failed)))
+            if report is not None:
+                self.repairs[niche] = repair.write(self._store, report)
+        except (OSError, RecordError) as error:
+            self.write_errors.append(f"repair report of {niche}: {error}")
+
+    @staticmethod
+    def _quantized(niche: Niche, rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:
+        """The records of a niche's blocking benchmarks on what ships."""
+        return {
+            row.outcome.benchmark: row.record
+            for row in rows
+            if row.record is not None
+            and row.outcome.variant == "quantized"
+            and row.outcome.benchmark in niche.benchmarks.blocking
+        }
+
+    def _niche_gates(self, niche: Niche, records: Mapping[str, Mapping[str, Any]]) -> list[GateResult]:
+        if self._not_gated or not records:
+            return []
+        judging = NicheJudging(
+            niche.niche,
+            niche.benchmarks.blocking,
+            self._references,
+            self._failures_to_block[niche.niche],
+        )
+        try:
+            return [judging.composite(records)]
+        except RecordError as error:
+            return [not_evaluated(COMPOSITE, f"the history cannot be read: {error}")]
+
+    def _upload(self) -> None:
+        """Put what this run recorded into the remote history, each record on its own."""
+        if self._store.remote is None:
+            return
+        for row in self.rows:
+            if row.path is None:
+                continue
+            try:
+                self._store.remote.add_record(row.path, read(row.path))
+            except (OSError, RecordError) as error:
+                self.write_errors.append(f"history: {error}")
 
     def _write(self, verdict: NicheVerdict, rows: Sequence[Row]) -> None:
         content = {

@@ -15,7 +15,7 @@ _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", 
 
 def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
     """Write the table and a line per niche; nothing where nothing ran."""
-    if not summary.rows:
+    if not summary.rows and not summary.reporter_errors:
         return
     terminal.section("benchmark summary")
     terminal.write_line(
@@ -34,6 +34,12 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         )
         for reason in verdict.reasons:
             terminal.write_line(f"  {reason}")
+        for decision in verdict.accepted:
+            terminal.write_line(f"  relies on a decision: {decision}", yellow=True)
+        for warning in verdict.warnings:
+            terminal.write_line(f"  warning: {warning}", yellow=True)
+        if verdict.niche in summary.repairs:
+            terminal.write_line(f"  what to look at: {summary.repairs[verdict.niche]}")
         for entry in verdict.not_evaluated:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
@@ -41,6 +47,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
+    for error in summary.reporter_errors:
+        terminal.write_line(f"a reporter failed: {error}", yellow=True)
 
 
 def _cells(row: Row) -> list[str]:
@@ -68,15 +76,18 @@ def _score(results: Mapping[str, Any]) -> str:
 
 
 def _gates(gates: Mapping[str, Mapping[str, Any]]) -> str:
-    """`2/2`, and the names of those that do not hold."""
+    """`2/2`, and the names of those that do not hold; what was only noted is not counted."""
     if not gates:
         return "-"
-    broken = [
-        f"{name} {'FAILED' if g['evaluated'] else 'not evaluated'}"
-        for name, g in gates.items()
-        if not g["passed"]
-    ]
-    return f"{len(gates) - len(broken)}/{len(gates)}{' ' + ', '.join(broken) if broken else ''}"
+    counted = {name: g for name, g in gates.items() if g["passed"] or g["severity"] != "note"}
+    broken = [f"{name} {_word(g)}" for name, g in counted.items() if not g["passed"]]
+    return f"{len(counted) - len(broken)}/{len(counted)}{' ' + ', '.join(broken) if broken else ''}"
+
+
+def _word(gate: Mapping[str, Any]) -> str:
+    if not gate["evaluated"]:
+        return "not evaluated"
+    return "FAILED" if gate["severity"] == "block" else "warns"
 
 
 def _number(value: float | None) -> str:

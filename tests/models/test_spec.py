@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gnus.models.spec import PROVIDERS, ModelSpec, is_hub_id, parse, parse_problem
+from pytest_gnus.models.registry import BUILT_IN
+from pytest_gnus.models.spec import ModelSpec, is_hub_id, parse, parse_problem
+
+PROVIDERS = BUILT_IN.names
+#: Those whose names have no form of their own.
+ANY_NAME = ("mlx", "hf", "demo")
 
 
 @pytest.fixture
@@ -70,6 +75,34 @@ def test_the_adapter_is_located_and_makes_another_model(root: Path) -> None:
     assert str(spec) == f"mlx:{spec.name} with adapter {spec.adapter}"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hf:models/toy", "hf:{root}/models/toy"),
+        ("hf:org/name", "hf:org/name"),
+        (
+            "openai:name,tokenizer=models/toy,max_length=8",
+            "openai:name,tokenizer={root}/models/toy,max_length=8",
+        ),
+        ("openai:name, tokenizer=org/name", "openai:name,tokenizer=org/name"),
+        (
+            "lm_eval:hf,pretrained=models/toy,dtype=float32",
+            "lm_eval:hf,pretrained={root}/models/toy,dtype=float32",
+        ),
+        ("lm_eval:dummy", "lm_eval:dummy"),
+    ],
+)
+def test_directories_of_the_project_are_made_absolute_in_arguments_too(
+    root: Path, text: str, expected: str
+) -> None:
+    assert str(parse(text, root)) == expected.format(root=root.resolve())
+
+
+def test_the_weights_of_a_torch_model_lie_in_its_directory(root: Path) -> None:
+    assert parse("hf:models/toy", root).directory == (root / "models" / "toy").resolve()
+    assert parse("lm_eval:hf,pretrained=models/toy", root).directory is None
+
+
 def test_a_spec_reads_as_it_is_typed() -> None:
     assert str(ModelSpec("demo", "patents")) == "demo:patents"
 
@@ -83,7 +116,7 @@ def test_a_usable_name_has_no_problem(text: str) -> None:
     ("text", "provider", "hint"),
     [
         ("mxl:models/toy", "mxl", "Did you mean 'mlx'?"),
-        ("hf:org/name", "hf", ""),
+        ("torch:org/name", "torch", ""),
         ("dem:x", "dem", "'demo'?"),
     ],
 )
@@ -116,7 +149,7 @@ def test_a_path_is_no_hub_id(name: str) -> None:
     assert not is_hub_id(name)
 
 
-@given(st.sampled_from(PROVIDERS), st.text(min_size=1, max_size=20).filter(str.strip))
+@given(st.sampled_from(ANY_NAME), st.text(min_size=1, max_size=20).filter(str.strip))
 def test_what_follows_a_known_provider_is_its_name_colons_and_all(provider: str, name: str) -> None:
     assert parse_problem(f"{provider}:{name}", "here") is None
     assert parse(f"demo:{name}", Path("/nowhere")) == ModelSpec("demo", name)
@@ -125,7 +158,7 @@ def test_what_follows_a_known_provider_is_its_name_colons_and_all(provider: str,
 @given(st.from_regex(r"[A-Za-z][A-Za-z0-9_]+", fullmatch=True), st.text(max_size=20))
 def test_only_known_providers_are_accepted(provider: str, name: str) -> None:
     problem = parse_problem(f"{provider}:{name}", "here")
-    assert (problem is None) is (provider in PROVIDERS and bool(name.strip()))
+    assert (problem is None) is (provider in ANY_NAME and bool(name.strip()))
 
 
 @given(st.text(max_size=30).filter(lambda text: ":" not in text))

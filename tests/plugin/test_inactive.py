@@ -22,7 +22,7 @@ def test_no_module_beyond_the_options_is_imported(pytester):
         "import sys\n"
         "def test_modules():\n"
         "    ours = {name for name in sys.modules if name.startswith('pytest_gnus.')}\n"
-        "    assert ours == {f'pytest_gnus.{name}' for name in ('options', 'plugin')}\n"
+        "    assert ours == {f'pytest_gnus.{name}' for name in ('hookspecs', 'options', 'plugin')}\n"
         "    heavy = {'lm_eval', 'mlx', 'mlx_lm', 'transformers', 'datasets', 'pydantic', 'yaml', 'numpy'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )

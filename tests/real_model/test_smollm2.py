@@ -157,6 +157,19 @@ def test_scores_equal_lm_evals_own_run_on_the_same_files(
     assert [o.doc_hash for o in measurement.outcomes] == [sample["doc_hash"] for sample in documents]
 
 
+def test_the_provider_hf_scores_and_generates_the_same(ours: Any, directory: Path) -> None:
+    torch_model: Any = load(ModelSpec("hf", str(directory)))
+    pairs = [("The capital of France is", " Paris"), ("Q: 2+2=", "4"), ("", "A pump with a valve.")]
+    requests = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
+    found = torch_model.lm.loglikelihood(requests)
+    assert [a[0] for a in found] == pytest.approx([b[0] for b in ours.lm.loglikelihood(requests)], abs=1e-3)
+    settings = {"until": "\n", "max_gen_toks": 24, "do_sample": False, "temperature": 0.0}
+    prompts = ["The capital of France is", "Once upon a time"]
+    asked = [Instance("generate_until", {}, (prompt, dict(settings)), 0) for prompt in prompts]
+    assert torch_model.lm.generate_until(asked) == ours.lm.generate_until(asked)
+    assert torch_model.directories == {"model": directory}
+
+
 def test_the_plugin_runs_the_real_model(pytester: pytest.Pytester, directory: Path) -> None:
     for name in ("benchmarks", "config", "data"):
         shutil.copytree(REPOSITORY / name, pytester.path / name)
