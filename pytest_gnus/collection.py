@@ -150,13 +150,17 @@ def items_by_file(items: Iterable[BenchmarkItem], files: dict[str, Path]) -> dic
 def sort_items(items: list[pytest.Item], plan: Sequence[BenchmarkItem]) -> None:
     """Order benchmark items, in place, by niche and then so that each model's stand together.
 
-    They keep the places that benchmark items had; other tests stay where they are.
+    Artifacts come before all benchmarks: a broken one is to fail before anything is run on it. They keep the
+    places that such items had; other tests stay where they are.
     """
     rank = {planned.key: index for index, planned in enumerate(plan)}
-    places = [index for index, item in enumerate(items) if isinstance(item, BenchmarkFunction)]
+    places = [
+        index for index, item in enumerate(items) if isinstance(item, (ArtifactFunction, BenchmarkFunction))
+    ]
+    artifacts = [item for item in items if isinstance(item, ArtifactFunction)]
     ours = sorted(
         (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.planned.key]
     )
     order = by_model([item.planned for item in ours])
-    for place, index in zip(places, order, strict=True):
-        items[place] = ours[index]
+    for place, item in zip(places, [*artifacts, *(ours[index] for index in order)], strict=True):
+        items[place] = item

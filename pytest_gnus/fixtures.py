@@ -30,6 +30,10 @@ class GnusWarning(pytest.PytestWarning):
     """Something about a measurement that fails nothing and that a person should know."""
 
 
+class WaitWarning(GnusWarning):
+    """A model is not loaded yet, because other processes hold the device."""
+
+
 @pytest.fixture(scope="session")
 def gnus_run(pytestconfig: pytest.Config) -> Run:
     """The run that this session's records belong to."""

@@ -59,17 +59,25 @@ class Judgement:
 
 @dataclass
 class References:
-    """Measurements to compare with: of this run, else of comparable records; and decisions about them."""
+    """Measurements to compare with: of this run, else of comparable records; and decisions about them.
+
+    What another process measured in this run is found in its record, by the run's id.
+    """
 
     store: RecordStore
     run_id: str
     _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
+    _unmeasured: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _acceptances: dict[tuple[str, str, str], tuple[Acceptance, StoredRecord] | str | None] = field(
         default_factory=dict
     )
 
     def remember(self, item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any]) -> None:
         self._measured[item.key] = (measurement, fields)
+
+    def note_unmeasured(self, item: BenchmarkItem, status: str) -> None:
+        """An item of this run has no score: no other run's is to stand in for it."""
+        self._unmeasured[item.key] = status
 
     def of_variant(self, item: BenchmarkItem, variant: str, fields: Mapping[str, Any]) -> Reference:
         """Another variant's measurement of an item's benchmark, made in the same way as the item's."""
@@ -80,13 +88,13 @@ class References:
             changed = same_protocol(measured[1], fields)
             if not changed:
                 return Reference(measured[0].score, outcomes=measured[0].outcomes)
-            return Reference(
-                None,
-                f"the {variant} was measured differently: {', '.join(changed)} differ; check both models",
-            )
-        if item.not_gated_because:
-            return Reference(None, f"no {variant} in this run; records are for canonical runs")
+            return self._measured_differently(variant, changed)
         try:
+            of_this_run = self._of_this_run((niche, benchmark, variant), fields)
+            if of_this_run is not None:
+                return of_this_run
+            if item.not_gated_because:
+                return Reference(None, f"no {variant} in this run; records are for canonical runs")
             found = earlier.newest_comparable(self.store.read_all(niche, benchmark, variant), fields)
         except RecordError as error:
             return Reference(None, str(error), unreadable=True)
@@ -115,6 +123,28 @@ class References:
             outcomes=outcomes,
             unreadable=isinstance(outcomes, NotCompared),
             run_id=found.record.run_id,
+        )
+
+    def _of_this_run(self, key: tuple[str, str, str], fields: Mapping[str, Any]) -> Reference | None:
+        """What this run has of an item that another worker has run, or that failed; None if nothing."""
+        status = self._unmeasured.get(key)
+        if status is None:
+            record = earlier.of_run(self.store.read_all(*key), self.run_id)
+            if record is None:
+                return None
+            value, status = score(record.content), record.content["status"]
+            if value is not None:
+                changed = same_protocol(record.content["fingerprint"], fields)
+                if not changed:
+                    outcomes = self._outcomes(record)
+                    return Reference(value, outcomes=outcomes, unreadable=isinstance(outcomes, NotCompared))
+                return self._measured_differently(key[2], changed)
+        return Reference(None, f"the {key[2]} has no score in this run: its status is {status}")
+
+    @staticmethod
+    def _measured_differently(variant: str, changed: Sequence[str]) -> Reference:
+        return Reference(
+            None, f"the {variant} was measured differently: {', '.join(changed)} differ; check both models"
         )
 
     def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:

@@ -60,6 +60,14 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini("gnus_batch_tokens", "As --gnus-batch-tokens", type="int", default=0)
     group.addoption(
+        "--gnus-workers-per-device",
+        metavar="N",
+        dest="gnus_workers_per_device",
+        default=None,
+        help="How many processes may hold a model on one GPU at once (default: 1); on a CPU memory decides",
+    )
+    parser.addini("gnus_workers_per_device", "As --gnus-workers-per-device", type="int", default=0)
+    group.addoption(
         "--gnus-limit",
         metavar="N",
         dest="gnus_limit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,32 +26,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
 
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    workers = yield
+    if options.is_active(config):
+        from pytest_gnus.workers import useful_workers
+
+        return useful_workers(config, workers, _session_class(config))
+    return workers
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if options.is_active(config):
         from pytest_gnus import fixtures
 
-        session = _start(config)
+        session = _session_class(config).start(config)
         config.pluginmanager.register(fixtures, "gnus_fixtures")
-        config.pluginmanager.register(BenchmarkPlugin(session), "gnus_benchmarks")
+        config.pluginmanager.register(BenchmarkPlugin(config, session), "gnus_benchmarks")
         if config.pluginmanager.hasplugin("xdist"):
             config.pluginmanager.register(XdistPlugin(session), "gnus_xdist")
 
 
-def _start(config: pytest.Config) -> Session | ExperimentSession:
+def _session_class(config: pytest.Config) -> type[Session] | type[ExperimentSession]:
     if options.is_experiment(config):
         from pytest_gnus.experiments.session import ExperimentSession
 
-        return ExperimentSession.start(config)
+        return ExperimentSession
     from pytest_gnus.session import Session
 
-    return Session.start(config)
+    return Session
 
 
 class BenchmarkPlugin:
     """The hooks of a session that runs benchmarks."""
 
-    def __init__(self, session: Session | ExperimentSession) -> None:
+    def __init__(self, config: pytest.Config, session: Session | ExperimentSession) -> None:
+        self._config = config
         self._session = session
 
     def pytest_report_header(self) -> list[str]:
@@ -77,6 +89,11 @@ class BenchmarkPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._session.take(report)
 
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        from pytest_gnus.workers import show_waiting
+
+        show_waiting(self._config, warning_message)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._session.finish(session)
@@ -98,3 +115,7 @@ class XdistPlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         return self._session.scheduler(config, log)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        self._session.lose(crashitem, report)

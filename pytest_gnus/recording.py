@@ -200,6 +200,7 @@ def _results(item: BenchmarkItem, measurement: Measurement | None) -> dict[str, 
 def timing(model: LoadedModel | None, measurement: Measurement | None) -> dict[str, Any]:
     return {
         "load_s": round(model.load_seconds, 3) if model else None,
+        "wait_s": round(model.wait_seconds, 3) if model else None,
         "evaluate_s": round(measurement.evaluate_seconds, 3) if measurement else None,
         "prompt_tokens": measurement.prompt_tokens if measurement else None,
         "generated_tokens": measurement.generated_tokens if measurement else None,

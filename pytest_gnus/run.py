@@ -256,6 +256,8 @@ class Run:
         measurement = state.measurement if status in ("passed", "failed", "warned") else None
         reason = reason or _broken_gates(state.gates)
         record = None
+        if status == "error":
+            self.references.note_unmeasured(item, status)
         if status != "skipped":
             record = build_record(
                 item,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,11 @@ from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
-from pytest_gnus.plan import Planner
+from pytest_gnus.models.device import expected_device
+from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
 from pytest_gnus.versions import package_versions
+from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device, use_part_of_cores
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class Session:
             workspace.niche_files[artifact.niche].resolve(): artifact for artifact in planner.artifacts()
         }
         self._without_artifact = planner.without_artifact()
-        self._is_worker = hasattr(config, "workerinput")
+        self._is_worker = is_worker(config)
         self._niches = [workspace.niches[name] for name in settings.niches]
+        self._taken: set[str] = set()
         self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
 
     # What is imported below is not needed for collecting, which is to be instant.
@@ -71,13 +73,13 @@ class Session:
         from pytest_gnus.records.store import open_store
         from pytest_gnus.run import Run, new_run_id
 
-        run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
-        pool = ModelPool(partial(registry.load, options=compute, providers=self._providers))
+        share = share_of_device(self._config, self._settings, self._providers)
+        load = partial(registry.load, options=compute, providers=self._providers)
         return Run(
             open_store(self._settings.artifacts, self._settings.history),
-            run_id,
-            pool,
+            run_id_of(self._config) or new_run_id(),
+            ModelPool(load, share=share),
             providers=self._providers,
             more_gates=self._hooks.gates,
         )
@@ -109,6 +111,7 @@ class Session:
             raise pytest.UsageError(str(error)) from None
         session = cls(config, workspace, settings, hooks)
         config.stash[SESSION_KEY] = session
+        use_part_of_cores(config, _scopes(session._plan))
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -133,6 +136,16 @@ class Session:
         if problems or workspace is None:
             raise ConfigError(problems)
         return workspace, settings
+
+    @classmethod
+    def settings_and_scopes(cls, config: pytest.Config, root: Path) -> tuple[Settings, int]:
+        """The settings, and how many workers can be busy.
+
+        Raises:
+            ConfigError, HookError: something in options or files is wrong.
+        """
+        workspace, settings = cls._resolved(config, root, Hooks(config).providers())
+        return settings, _scopes(cls._planner(config, workspace, settings).items())
 
     @staticmethod
     def _planner(config: pytest.Config, workspace: Workspace, settings: Settings) -> Planner:
@@ -213,11 +226,37 @@ class Session:
             return "error", text_of(report)
         return status_of(state.gates, gated=state.item.is_gated), None
 
+    def lose(self, nodeid: str, report: pytest.TestReport) -> None:
+        """A worker died in an item: what the worker cannot say any more is said here, as an ERROR."""
+        planned = self._planned_for(nodeid)
+        if planned is None:
+            return
+        from pytest_gnus.run import ArtifactState, ItemState
+
+        after = nodeid in self._taken  # there is a record already
+        reason = how_it_was_lost(planned.name, report, after=after)
+        if isinstance(planned, ArtifactItem):
+            finished = self.run.finish_artifact(ArtifactState(planned), "error", reason)
+        else:
+            finished = self.run.finish(ItemState(planned), "error", reason)
+        if after:
+            finished = replace(finished, record=None, artifact=None)
+        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": 0.0})
+
+    def _planned_for(self, nodeid: str) -> BenchmarkItem | ArtifactItem | None:
+        file, _, name = nodeid.partition("::")
+        path = (self._config.rootpath / file).resolve()
+        artifact = self._artifacts.get(path)
+        if artifact is not None and artifact.name == name:
+            return artifact
+        return next((item for item in self._by_file.get(path, []) if item.name == name), None)
+
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
         finished: Mapping[str, Any] | None = getattr(report, _ATTRIBUTE, None)
         if finished is None or self._is_worker:
             return
+        self._taken.add(report.nodeid)
         from pytest_gnus.gates.verdict import ItemOutcome
         from pytest_gnus.run import FinishedItem
 
@@ -260,6 +299,11 @@ class Session:
             show(self.summary, terminal)
 
 
+def _scopes(items: Iterable[BenchmarkItem]) -> int:
+    """How many workers of xdist can be busy: a niche stays on one."""
+    return max(1, len({item.niche for item in items}))
+
+
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What a report of an xdist worker brings as lists."""
     return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
@@ -284,7 +328,7 @@ def check_conftest(config: pytest.Config, root: Path) -> None:
 
 def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:
     """What is run, and where: the lines that a session starts with."""
-    device = _expected_device()
+    device = expected_device()
     parts = [
         *parts,
         f"device={device}",
@@ -304,13 +348,3 @@ def text_of(report: pytest.TestReport) -> str:
     lines = [line for line in report.longreprtext.splitlines() if line.strip()]
     message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
     return str(message or (lines[-1] if lines else "error")).removeprefix("Failed: ").strip()
-
-
-def _expected_device() -> str:
-    """Where MLX will run, as far as can be told without importing it."""
-    if sys.platform == "darwin":
-        return "metal"
-    return "cuda" if any(name.startswith("mlx-cuda") for name in package_versions(_CUDA)) else "cpu"
-
-
-_CUDA = ("mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")

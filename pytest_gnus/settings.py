@@ -37,6 +37,7 @@ class Settings:
     limit: int | None = None
     dtype: str | None = None
     batch_tokens: int | None = None
+    workers_per_device: int = 1
     artifacts: Path = field(default_factory=lambda: Path("artifacts"))
     history: str | None = None
 
@@ -80,6 +81,7 @@ def resolve(
         limit=limit,
         dtype=dtype,
         batch_tokens=batch_tokens,
+        workers_per_device=reader.count("workers_per_device") or 1,
         artifacts=reader.directory("artifacts", artifacts) if artifacts else root / "artifacts",
         history=reader.history(),
     )

@@ -19,6 +19,7 @@ from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.session import check_conftest, header_lines, text_of
 from pytest_gnus.settings import Settings
+from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device, use_part_of_cores
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class ExperimentSession:
         by_file = items_by_file(plan.items, dict(workspace.benchmark_files))
         self._by_file: dict[Path, list[Any]] = {path: list(items) for path, items in by_file.items()}
         self._by_name = {item.name: item for item in plan.items}
-        self._is_worker = hasattr(config, "workerinput")
+        self._is_worker = is_worker(config)
         self._opened = False
-        self._crashed: set[str] = set()
+        self._taken: set[str] = set()
         self._changed_exit_status = False
 
     @cached_property
@@ -58,14 +59,15 @@ class ExperimentSession:
         from pytest_gnus.records.store import RecordStore
         from pytest_gnus.run import Run, new_run_id
 
-        run_id = getattr(self._config, "workerinput", {}).get("gnus_run_id") or new_run_id()
+        run_id = run_id_of(self._config) or new_run_id()
         compute = ComputeOptions(self._settings.dtype, self._settings.batch_tokens)
         # Rounds run one after the other, and each asks for every model. What there is room for stays in
         # memory, so that the rounds can stand outermost and still load each model once; where there is no
         # room, a model is loaded once in each round.
         load = partial(registry.load, options=compute, providers=self._providers)
         store = RecordStore(self._settings.artifacts)
-        return Run(store, run_id, ModelPool(load, has_room), providers=self._providers)
+        share = share_of_device(self._config, self._settings, self._providers)
+        return Run(store, run_id, ModelPool(load, has_room, share), providers=self._providers)
 
     @cached_property
     def output(self) -> ExperimentOutput:
@@ -92,11 +94,22 @@ class ExperimentSession:
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[SESSION_KEY] = session
+        use_part_of_cores(config, _scopes(session._plan))
         for marker in MARKERS:
             config.addinivalue_line("markers", marker)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             config.args = [str(root / "benchmarks")]
         return session
+
+    @classmethod
+    def settings_and_scopes(cls, config: pytest.Config, root: Path) -> tuple[Settings, int]:
+        """The settings, and how many workers can be busy.
+
+        Raises:
+            ConfigError, HookError: something in options or files is wrong.
+        """
+        _, settings, plan = cls._resolved(config, root, Hooks(config).providers())
+        return settings, _scopes(plan)
 
     @staticmethod
     def _resolved(
@@ -208,19 +221,21 @@ class ExperimentSession:
 
         carried = getattr(report, _ATTRIBUTE, None)
         if carried is not None:
+            self._taken.add(report.nodeid)
             self.output.take(ExperimentResult.from_dict(carried["result"]), carried["documents"])
-        elif report.when not in ("setup", "call", "teardown"):
-            self._take_crash(report)
 
-    def _take_crash(self, report: pytest.TestReport) -> None:
-        """An xdist worker that died in an item leaves a report that never was of the item's making."""
+    def lose(self, nodeid: str, report: pytest.TestReport) -> None:
+        """A worker died in an item: what the worker cannot say any more is said here, as an ERROR."""
         from pytest_gnus.experiments.result import unmeasured
 
-        item: ExperimentItem | None = self._by_name.get(report.nodeid.rpartition("::")[2])
-        if item is not None and item.name not in self._crashed:  # xdist may try it again
-            self._crashed.add(item.name)
-            reason = text_of(report)
-            self.output.take(unmeasured(item, self._plan.name, self.run.run_id, "error", reason))
+        item: ExperimentItem | None = self._by_name.get(nodeid.rpartition("::")[2])
+        if item is None:
+            return
+        after = nodeid in self._taken  # its result is on disk already
+        reason = how_it_was_lost(item.name, report, after=after)
+        if not after:
+            result = unmeasured(item, self._plan.name, self.run.run_id, "error", reason)
+            setattr(report, _ATTRIBUTE, {"result": result.to_dict(), "documents": []})
 
     def finish(self, session: pytest.Session) -> None:
         """Write the report; an experiment that is not whole must not look as if it were."""
@@ -238,3 +253,8 @@ class ExperimentSession:
             from pytest_gnus.experiments.terminal import show
 
             show(self.output, terminal, changed_exit_status=self._changed_exit_status)
+
+
+def _scopes(plan: ExperimentPlan) -> int:
+    """How many workers of xdist can be busy: a model stays on one."""
+    return max(1, len({item.label for item in plan.items}))

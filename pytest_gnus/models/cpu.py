@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,32 @@ class Blas:
 
 SYSTEM_BLAS = Blas("system", None)  # macOS: Accelerate, or Metal; nothing to do
 REFERENCE_BLAS = Blas("reference", None)
+
+
+#: What MKL, OpenBLAS and OpenMP read when they are loaded.
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def share_cores(processes: int) -> None:
+    """Leave each of so many processes its part of the cores, of which each would else use all.
+
+    To be called before a BLAS is loaded. What the environment says already stays.
+    """
+    for name in _THREADS:
+        os.environ.setdefault(name, str(max(1, cores() // processes)))
+
+
+def compute_threads() -> int:
+    """Threads for the product's own kernels: as many as the BLAS is allowed."""
+    asked = os.environ.get(_THREADS[0], "").split(",")[0].strip()
+    return int(asked) if asked.isdecimal() and int(asked) else cores()
 
 
 def load_fast_blas() -> Blas:

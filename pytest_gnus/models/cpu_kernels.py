@@ -7,7 +7,6 @@ memory and on all cores. Everything else stays MLX's. Not for Metal or CUDA.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,8 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models import activations
 from threadpoolctl import ThreadpoolController
+
+from pytest_gnus.models.cpu import compute_threads
 
 #: Queries of one task: their scores against a thousand keys stay in a core's cache.
 _QUERIES = 128
@@ -40,7 +41,7 @@ def numpy_kernels(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         # NumPy's BLAS must wake no threads of its own beside those of MLX's: the tasks are the threads.
         stack.enter_context(ThreadpoolController().select(internal_api="openblas").limit(limits=1))
-        pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count() or 1))
+        pool = stack.enter_context(ThreadPoolExecutor(compute_threads()))
         stack.enter_context(
             patch.object(mx.fast, "scaled_dot_product_attention", partial(attention, pool=pool))
         )

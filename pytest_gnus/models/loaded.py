@@ -29,7 +29,8 @@ class LoadedModel:
     `directories` are what the model's digest is computed over: its weights' and its adapter's directory.
     Where there are none, `identity` says which weights they are; None where nobody can know, which makes
     the fingerprint invalid. `abilities` are what loading showed of them. `warnings` are things found while
-    loading that a person should know.
+    loading that a person should know. `wait_seconds` went by before it was loaded, while other processes held
+    the device.
     """
 
     spec: ModelSpec
@@ -45,3 +46,4 @@ class LoadedModel:
     abilities: Abilities = field(default_factory=Abilities)
     warnings: tuple[str, ...] = ()
     load_seconds: float = 0.0
+    wait_seconds: float = 0.0

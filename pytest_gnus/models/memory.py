@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+
+from pytest_gnus.models.main_memory import free_main_memory
 
 #: On a CPU larger passes gain nothing, and smaller ones are padded less.
 _CPU_TOKENS = 1024
@@ -52,22 +52,10 @@ def default_batch_tokens(config: dict[str, Any]) -> int:
 def free_memory() -> int | None:
     """Bytes that the device can still give, or None where nobody says."""
     if mx.default_device() == mx.Device(mx.cpu):
-        return _free_main_memory()
+        return free_main_memory()
     information = mx.device_info()
     total = information.get("max_recommended_working_set_size") or information.get("memory_size")
     return max(0, int(total) - mx.get_active_memory()) if total else None
-
-
-def _free_main_memory() -> int | None:
-    information = Path("/proc/meminfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (ValueError, OSError):
-        return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

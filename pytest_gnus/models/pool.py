@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from pytest_gnus.errors import GnusError, ModelError
 from pytest_gnus.models import registry
+from pytest_gnus.models.device import DeviceShare
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec
 
@@ -18,6 +20,7 @@ class ModelPool:
     Args:
         load: from a spec to a model in memory.
         fits: whether there is room for a model beside those that are held; by default there never is.
+        share: what this process may hold of the device; with one, other processes are waited for.
 
     A model that could not be loaded is not tried again: its error is raised each time it is asked for.
     `loads` lists what was loaded, in order.
@@ -27,9 +30,11 @@ class ModelPool:
         self,
         load: Callable[[ModelSpec], LoadedModel] = registry.load,
         fits: Callable[[ModelSpec], bool] = lambda _spec: False,
+        share: DeviceShare | None = None,
     ) -> None:
         self._load = load
         self._fits = fits
+        self._share = share
         self._held: dict[ModelSpec, LoadedModel] = {}
         self._failures: dict[ModelSpec, str] = {}
         self.loads: list[ModelSpec] = []
@@ -48,12 +53,24 @@ class ModelPool:
             # The newest first: where models come round again, the older ones are wanted sooner.
             self._free(next(reversed(self._held)))
         try:
-            self._held[spec] = self._load(spec)
+            self._held[spec] = self._loaded(spec)
         except GnusError as error:
             self._failures[spec] = str(error)
             raise
         self.loads.append(spec)
         return self._held[spec]
+
+    def _loaded(self, spec: ModelSpec) -> LoadedModel:
+        if self._share is None:
+            return self._load(spec)
+        waited = self._share.take(spec)
+        try:
+            model = self._load(spec)
+        except BaseException:
+            self._share.give_back()
+            raise
+        self._share.loaded()
+        return replace(model, wait_seconds=waited) if waited else model
 
     def refuse(self, spec: ModelSpec, reason: str) -> None:
         """Note that a model cannot be had, so that nobody tries again."""
@@ -69,3 +86,5 @@ class ModelPool:
         gc.collect()
         if "mlx.core" in sys.modules:
             sys.modules["mlx.core"].clear_cache()
+        if self._share is not None:
+            self._share.give_back()

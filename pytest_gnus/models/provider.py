@@ -43,10 +43,12 @@ class Provider(abc.ABC):
     """A source of models. Everything but `load` must be instant: it is asked while tests are collected.
 
     `name` is a letter, then letters, digits or underscores. `example` is shown where a name is wrong.
+    `is_local` says that its models are held by this machine's device, of which each process needs its place.
     """
 
     name: str
     example: str = ""
+    is_local: bool = True
 
     @abc.abstractmethod
     def load(self, spec: ModelSpec, options: ComputeOptions) -> LoadedModel:

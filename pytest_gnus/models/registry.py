@@ -81,6 +81,7 @@ class _OpenAI(Provider):
     """Any server of OpenAI's completions; where it is and its key are in the environment."""
 
     name = "openai"
+    is_local = False
     example = "openai:NAME,tokenizer=DIR"
 
     def load(self, spec: ModelSpec, options: ComputeOptions) -> LoadedModel:

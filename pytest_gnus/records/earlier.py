@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pytest_gnus.records.store import (
@@ -97,6 +98,12 @@ def began(run: str) -> str:
 def _comparable_stamp(stamp: str) -> str:
     """A stamp with its microseconds, so that stamps compare as text."""
     return stamp if "." in stamp else f"{stamp.removesuffix('Z')}.000000Z"
+
+
+def of_run(records: Iterable[StoredRecord | UnreadableRecord], run_id: str) -> StoredRecord | None:
+    """The record that a run made, if it has made one by now."""
+    readable = (record for record in islice(records, LOOK_BACK) if isinstance(record, StoredRecord))
+    return next((record for record in readable if record.run_id == run_id), None)
 
 
 def newest_comparable(

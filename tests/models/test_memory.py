@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from pytest_gnus.models import memory
+from pytest_gnus.models import main_memory, memory
 from pytest_gnus.models.memory import TokenBudget, default_batch_tokens, free_memory, is_out_of_memory
 
 GIB = 1024**3
@@ -53,8 +53,8 @@ def test_free_main_memory_is_what_the_kernel_calls_available(
 ) -> None:
     file = tmp_path / "meminfo"
     file.write_text("MemTotal:       16000 kB\nMemFree:          100 kB\nMemAvailable:    3000 kB\n")
-    monkeypatch.setattr(memory, "Path", lambda _name: file)
-    assert memory._free_main_memory() == 3000 * 1024
+    monkeypatch.setattr(main_memory, "Path", lambda _name: file)
+    assert main_memory.free_main_memory() == 3000 * 1024
 
 
 @pytest.mark.parametrize(
