@@ -118,4 +118,5 @@ def how_it_was_lost(planned: str, report: pytest.TestReport, *, after: bool) -> 
     reason = f"the worker {worker.gateway.id} died {done} {planned}: {how_it_ended(worker)}"
     report.when = "teardown" if after else "setup"
     report.longrepr = reason
+    report.location = (report.nodeid.partition("::")[0], None, planned)
     return reason

@@ -148,13 +148,12 @@ class DeviceShare:
         if self._place is not None:
             self._place.note(replace(holder, since=self._place.holder.since))
             return 0.0
-        started = time.monotonic()
         try:
-            self._place = self._waited_for(holder)
+            self._place, waited = self._waited_for(holder)
         except BaseException:
             self._models -= 1
             raise
-        return time.monotonic() - started
+        return waited
 
     def loaded(self) -> None:
         """The model is in memory: what it takes is no longer to be counted on top of what is used."""
@@ -168,19 +167,21 @@ class DeviceShare:
             self._place.leave()
             self._place = None
 
-    def _waited_for(self, holder: Holder) -> _Place:
+    def _waited_for(self, holder: Holder) -> tuple[_Place, float]:
+        """A place, and the seconds until there was one; 0.0 where there was one at once."""
         folder = self._folder()
-        told = False
+        started: float | None = None
         while True:
             with self._guarded(folder):
                 others = list(self._holders(folder))
                 obstacle = self._obstacle(others, holder.size)
                 if obstacle is None:
-                    return _Place(folder, self._device, replace(holder, since=time.time()))
-            if not told:
+                    waited = time.monotonic() - started if started is not None else 0.0
+                    return _Place(folder, self._device, replace(holder, since=time.time())), waited
+            if started is None:
+                started = time.monotonic()
                 held = "; ".join(map(str, others))
                 self._tell(f"{self._worker} waits to load {holder.model}: {obstacle}; held by {held}")
-                told = True
             time.sleep(_PAUSE)
 
     def _obstacle(self, others: list[Holder], size: int) -> str | None:
