@@ -16,6 +16,8 @@ from pytest_gnus.models.provider import Provider, Providers
 from pytest_gnus.models.registry import BUILT_IN
 
 if TYPE_CHECKING:
+    from pytest_gnus.experiments.report import ExperimentReport
+    from pytest_gnus.experiments.result import ExperimentResult
     from pytest_gnus.gates.result import GateResult
     from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict
 
@@ -81,6 +83,12 @@ class Hooks:
 
     def run_finished(self, run_id: str, verdicts: Sequence[NicheVerdict], artifacts: Path) -> None:
         self._report("pytest_gnus_run_finished", run_id=run_id, verdicts=tuple(verdicts), artifacts=artifacts)
+
+    def result_finished(self, result: ExperimentResult) -> None:
+        self._report("pytest_gnus_result_finished", result=copy.deepcopy(result))
+
+    def experiment_finished(self, report: ExperimentReport, files: Sequence[Path]) -> None:
+        self._report("pytest_gnus_experiment_finished", report=report, files=tuple(files))
 
     def _report(self, name: str, **arguments: Any) -> None:
         """Tell every reporter; one that fails keeps no other from hearing."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_gnus.experiments.report import ExperimentReport
+    from pytest_gnus.experiments.result import ExperimentResult
     from pytest_gnus.gates.result import GateResult
     from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict
     from pytest_gnus.judging import Reference
@@ -83,4 +85,21 @@ def pytest_gnus_run_finished(
     Args:
         verdicts: one for each niche of which something ran; none after a run in which nothing did.
         artifacts: the folder of records and verdicts.
+    """
+
+
+def pytest_gnus_result_finished(result: ExperimentResult, config: pytest.Config) -> None:
+    """A combination of an experiment has finished and its line is on disk. Never called in a worker.
+
+    What is raised here is shown at the end of the run and changes nothing that was measured.
+    """
+
+
+def pytest_gnus_experiment_finished(
+    report: ExperimentReport, files: Sequence[Path], config: pytest.Config
+) -> None:
+    """The experiment has ended; its report is on disk. Called once, where results are written.
+
+    Args:
+        files: the results, the report as JSON, the report as Markdown.
     """

@@ -36,3 +36,10 @@ def pytest_gnus_run_finished(run_id, verdicts):
         lines.append(f"| {verdict.niche} | **{verdict.verdict}** | {why} |")
     with Path(summary).open("a", encoding="utf-8") as file:
         file.write("\n".join([*lines, ""]))
+
+
+def pytest_gnus_experiment_finished(report):
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary and report.results:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(report.to_markdown() + "\n")

@@ -180,8 +180,11 @@ class ExperimentOutput:
         """See `ResultsFile.open`."""
         self.file.open()
 
-    def take(self, result: ExperimentResult, documents: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write one result at once: its documents first, so that no line names a file that is not there."""
+    def take(self, result: ExperimentResult, documents: Sequence[Mapping[str, Any]] = ()) -> ExperimentResult:
+        """Write one result at once: its documents first, so that no line names a file that is not there.
+
+        Returns the result with the name of its documents' file.
+        """
         try:
             if documents:
                 result = replace(result, samples=self._write_documents(result, documents))
@@ -189,6 +192,7 @@ class ExperimentOutput:
         except OSError as error:
             self.write_errors.append(f"{result.name}: {error}")
         self.results.append(result)
+        return result
 
     def _write_documents(self, result: ExperimentResult, documents: Sequence[Mapping[str, Any]]) -> str:
         name = "_".join(filter(None, (result.niche, result.benchmark, result.model_label)))

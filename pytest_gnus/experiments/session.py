@@ -36,9 +36,15 @@ class ExperimentSession:
     """Holds a session's plan and run, and what has been measured so far."""
 
     def __init__(
-        self, config: pytest.Config, workspace: Workspace, settings: Settings, plan: ExperimentPlan
+        self,
+        config: pytest.Config,
+        hooks: Hooks,
+        workspace: Workspace,
+        settings: Settings,
+        plan: ExperimentPlan,
     ) -> None:
         self._config = config
+        self._hooks = hooks
         self._settings = settings
         self._plan = plan
         self._providers = workspace.providers
@@ -89,8 +95,9 @@ class ExperimentSession:
                 f"{config.rootpath} or above"
             )
         check_conftest(config, root)
+        hooks = Hooks(config)
         try:
-            session = cls(config, *cls._resolved(config, root, Hooks(config).providers()))
+            session = cls(config, hooks, *cls._resolved(config, root, hooks.providers()))
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[SESSION_KEY] = session
@@ -222,7 +229,8 @@ class ExperimentSession:
         carried = getattr(report, _ATTRIBUTE, None)
         if carried is not None:
             self._taken.add(report.nodeid)
-            self.output.take(ExperimentResult.from_dict(carried["result"]), carried["documents"])
+            result = ExperimentResult.from_dict(carried["result"])
+            self._hooks.result_finished(self.output.take(result, carried["documents"]))
 
     def lose(self, nodeid: str, report: pytest.TestReport) -> None:
         """A worker died in an item: what the worker cannot say any more is said here, as an ERROR."""
@@ -243,6 +251,7 @@ class ExperimentSession:
             return
         output = self.output
         report = output.close()
+        self._hooks.experiment_finished(report, (output.file.path, *output.report_files))
         lacking = any(result.required for result in report.unmeasured)
         if (lacking or output.write_errors) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -252,7 +261,12 @@ class ExperimentSession:
         if not self._is_worker and self._opened:
             from pytest_gnus.experiments.terminal import show
 
-            show(self.output, terminal, changed_exit_status=self._changed_exit_status)
+            show(
+                self.output,
+                terminal,
+                changed_exit_status=self._changed_exit_status,
+                reporter_errors=self._hooks.reporter_errors,
+            )
 
 
 def _scopes(plan: ExperimentPlan) -> int:

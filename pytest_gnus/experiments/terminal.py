@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,16 @@ from pytest_gnus.experiments.output import ExperimentOutput
 from pytest_gnus.experiments.report import comparison_table, summary_table
 
 
-def show(output: ExperimentOutput, terminal: pytest.TerminalReporter, *, changed_exit_status: bool) -> None:
+def show(
+    output: ExperimentOutput,
+    terminal: pytest.TerminalReporter,
+    *,
+    changed_exit_status: bool,
+    reporter_errors: Sequence[str] = (),
+) -> None:
     """Write the tables, what was not measured, and where everything is; nothing where nothing ran."""
     report = output.report
-    if report is None or not (report.results or output.file.notes):
+    if report is None or not (report.results or output.file.notes or reporter_errors):
         return
     terminal.section(f"experiment {report.name}")
     if report.summaries:
@@ -35,6 +42,8 @@ def show(output: ExperimentOutput, terminal: pytest.TerminalReporter, *, changed
         terminal.write_line("no test failed, but the experiment is not whole: exit status 1", red=True)
     for error in output.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
+    for error in reporter_errors:
+        terminal.write_line(f"a reporter failed: {error}", yellow=True)
 
 
 def _shown(path: Path) -> str:

@@ -694,3 +694,35 @@ def test_a_model_that_cannot_give_what_a_benchmark_needs_is_a_usage_error(lab):
     result = lab.run("--gnus-experiment=trial")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*benchmarks/shapes.yaml: task.output_type: *gives no log-probabilities*"])
+
+
+# --- reporters ---
+
+REPORTER = """
+import os
+
+def pytest_gnus_result_finished(result, config):
+    with open(config.rootpath / "heard.txt", "a") as file:
+        file.write(f"{result.round_index} {result.model_label} {result.benchmark} {result.samples}\\n")
+    result.status = "altered"
+
+def pytest_gnus_experiment_finished(report, files):
+    with open("heard.txt", "a") as file:
+        file.write(f"{len(report.results)} {[path.is_file() for path in files]}\\n")
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "workers"])
+def test_reporters_hear_each_result_once_and_the_report_and_change_nothing(lab, workers):
+    (lab.path / "conftest.py").write_text(REPORTER)
+    result = lab.run("--gnus-experiment=trial", *workers)
+    result.assert_outcomes(passed=8)
+    *heard, end = (lab.path / "heard.txt").read_text().splitlines()
+    expected = [
+        f"{line['round_index']} {line['model_label']} {line['benchmark']} {line['samples']}"
+        for line in results(lab)
+    ]
+    assert heard == expected
+    assert end == "8 [True, True, True]"
+    assert {line["status"] for line in results(lab)} == {"measured"}
+    result.stdout.fnmatch_lines(["a reporter failed: pytest_gnus_result_finished of conftest.py raised *"])

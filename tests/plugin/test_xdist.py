@@ -293,8 +293,8 @@ def test_no_two_workers_hold_a_model_on_one_device(toy):
     assert most_at_once(toy) == (2, 1)
     result.stdout.fnmatch_lines(
         [
-            "gnus: gw? waits to load demo:random: cuda-of-this-test-* is taken (--gnus-workers-per-device=1); "
-            "held by gw? (process *, demo:random, for * s)"
+            "gnus: gw? waits to load demo:random: cuda-of-this-test-* is taken "
+            "(--gnus-workers-per-device=1); held by gw? (process *, demo:random, for * s)"
         ]
     )
     waits = [record["timing"]["wait_s"] for record in toy.records()]
