@@ -15,6 +15,7 @@ import lm_eval
 import pytest
 from lm_eval.api.instance import Instance
 
+from pytest_gnus import ExperimentRequest, ExperimentRunner
 from pytest_gnus.evaluation import CANONICAL_DECODING, measure, prepare
 from pytest_gnus.harness import SEEDS, quiet_harness
 from pytest_gnus.models.cpu import load_fast_blas
@@ -188,3 +189,40 @@ def test_the_plugin_runs_the_real_model(pytester: pytest.Pytester, directory: Pa
     }
     assert record["fingerprint_valid"] is True
     assert record["results"]["uspto_classification"]["n"] == 8
+
+
+def test_an_experiment_of_two_rounds_on_the_real_model(
+    ours: Any, workspace: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Round 0 has the canonical score, both rounds are of one load, and the models are compared."""
+    loads: list[ModelSpec] = []
+    monkeypatch.setattr(
+        "pytest_gnus.models.registry.load",
+        lambda spec, **options: loads.append(spec) or load(spec, **options),  # type: ignore[func-returns-value]
+    )
+    request = ExperimentRequest(
+        niches=["real"],
+        benchmark_names=["medmcqa"],
+        model_identifiers=[f"mlx:{directory}", "demo:random"],
+        repeat=2,
+        source="local",
+        limit=12,
+    )
+    report = ExperimentRunner(workspace).run(request)
+    assert [(result.round_index, result.status) for result in report.results] == [
+        (0, "measured"),
+        (0, "measured"),
+        (1, "measured"),
+        (1, "measured"),
+    ]
+    assert [str(spec) for spec in loads] == [f"mlx:{directory}", "demo:random"]
+    item = item_of(workspace, "medmcqa", 12)
+    assert report.results[0].score == measure(item, prepare(item), ours).score
+    summary = report.summaries[0]
+    assert summary.n == 12
+    assert summary.mean == pytest.approx(sum(summary.scores.values()) / 2)
+    (comparison,) = report.comparisons
+    assert comparison.n == 12
+    assert comparison.difference is None
+    assert comparison.note is not None
+    assert "12" in comparison.note, "too few documents to compare, and said so"
