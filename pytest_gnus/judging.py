@@ -17,7 +17,7 @@ from pytest_gnus.gates.regression import NAME as REGRESSION
 from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.gates.trends import BASELINE_DEVIATION, PREVIOUS_RUN, EarlierStanding, tiered
 from pytest_gnus.measurement import Measurement
-from pytest_gnus.plan import BenchmarkItem
+from pytest_gnus.plan import BenchmarkItem, Weights
 from pytest_gnus.records import earlier
 from pytest_gnus.records.decisions import Acceptance, newest_acceptance, read_decisions
 from pytest_gnus.records.earlier import Found, earlier_runs
@@ -31,6 +31,7 @@ from pytest_gnus.records.store import (
     not_comparable,
     score,
 )
+from pytest_gnus.schema import Variant
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Reference:
 
     `outcomes` are its documents', or why they cannot be had. `unreadable` says that there may be one, which
     cannot be read: that must not pass, while having nothing to compare with yet is only noted. `run_id` is
-    that of an earlier run.
+    that of an earlier run, of which `told` says more in a clause. `build` is the digest of its weights.
     """
 
     score: float | None
@@ -47,6 +48,8 @@ class Reference:
     outcomes: Sequence[ScoredDocument] | NotCompared = ()
     unreadable: bool = False
     run_id: str | None = None
+    told: str = ""
+    build: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,13 @@ class Judgement:
 class References:
     """Measurements to compare with: of this run, else of comparable records; and decisions about them.
 
-    What another process measured in this run is found in its record, by the run's id.
+    What another process measured in this run is found in its record, by the run's id. `weights` gives the
+    `model_manifest_sha256` of a model that was not measured in this run, if that can be known.
     """
 
     store: RecordStore
     run_id: str
+    weights: Callable[[Weights], str | None] = field(default=lambda _weights: None)
     _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
     _unmeasured: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _acceptances: dict[tuple[str, str, str], tuple[Acceptance, StoredRecord] | str | None] = field(
@@ -79,7 +84,7 @@ class References:
         """An item of this run has no score: no other run's is to stand in for it."""
         self._unmeasured[item.key] = status
 
-    def of_variant(self, item: BenchmarkItem, variant: str, fields: Mapping[str, Any]) -> Reference:
+    def of_variant(self, item: BenchmarkItem, variant: Variant, fields: Mapping[str, Any]) -> Reference:
         """Another variant's measurement of an item's benchmark, made in the same way as the item's."""
         niche, benchmark, _ = item.key
         command = f"pytest --niche={niche} --gnus-variant={variant} -k {benchmark}"
@@ -87,7 +92,8 @@ class References:
         if measured is not None:
             changed = same_protocol(measured[1], fields)
             if not changed:
-                return Reference(measured[0].score, outcomes=measured[0].outcomes)
+                build = build_of(measured[1])
+                return Reference(measured[0].score, outcomes=measured[0].outcomes, build=build)
             return self._measured_differently(variant, changed)
         try:
             of_this_run = self._of_this_run((niche, benchmark, variant), fields)
@@ -95,20 +101,29 @@ class References:
                 return of_this_run
             if item.not_gated_because:
                 return Reference(None, f"no {variant} in this run; records are for canonical runs")
-            found = earlier.newest_comparable(self.store.read_all(niche, benchmark, variant), fields)
+            known = item.counterparts.get(variant)
+            found = earlier.newest_comparable(
+                self.store.read_all(niche, benchmark, variant),
+                fields,
+                self.weights(known) if known is not None else None,
+            )
         except RecordError as error:
             return Reference(None, str(error), unreadable=True)
         return self._reference(found, f"no comparable record of the {variant}", f"run `{command}`")
 
     def previous_of(self, item: BenchmarkItem, fields: Mapping[str, Any]) -> Reference:
-        """The same item in the newest earlier run that it can be compared with."""
+        """The same item in the newest earlier run that it can be compared with, and in which it held."""
         try:
             found = earlier.previous_run(
-                earlier_runs(self.store, item.key, self.run_id), fields, build_of(fields)
+                earlier_runs(self.store, item.key, self.run_id), fields, build_of(fields), _held
             )
         except RecordError as error:
             return Reference(None, str(error), unreadable=True)
-        return self._reference(found, "no earlier run to compare with", "the next run has this one")
+        if found.record is None and found.not_held:
+            missing = f"in none of the {found.not_held} runs before did it hold{found.why_not}"
+            return Reference(None, f"{missing}; `gnus accept` takes one as the measure", unreadable=True)
+        remedy = "restore or remove it" if found.unreadable else "the next run has this one"
+        return self._reference(found, "no earlier run to compare with", remedy)
 
     def _reference(self, found: Found, missing: str, remedy: str) -> Reference:
         if found.unreadable:
@@ -123,7 +138,14 @@ class References:
             outcomes=outcomes,
             unreadable=isinstance(outcomes, NotCompared),
             run_id=found.record.run_id,
+            told=self._told(found.record.run_id, found.not_held),
+            build=found.record.build,
         )
+
+    def _told(self, run_id: str, not_held: int) -> str:
+        newer = f", {not_held} newer did not hold" if not_held else ""
+        later = ", which by its id began after this one: a clock is wrong" if run_id > self.run_id else ""
+        return f"; against run {run_id}{newer}{later}"
 
     def _of_this_run(self, key: tuple[str, str, str], fields: Mapping[str, Any]) -> Reference | None:
         """What this run has of an item that another worker has run, or that failed; None if nothing."""
@@ -137,7 +159,8 @@ class References:
                 changed = same_protocol(record.content["fingerprint"], fields)
                 if not changed:
                     outcomes = self._outcomes(record)
-                    return Reference(value, outcomes=outcomes, unreadable=isinstance(outcomes, NotCompared))
+                    unreadable = isinstance(outcomes, NotCompared)
+                    return Reference(value, outcomes=outcomes, unreadable=unreadable, build=record.build)
                 return self._measured_differently(key[2], changed)
         return Reference(None, f"the {key[2]} has no score in this run: its status is {status}")
 
@@ -210,6 +233,22 @@ class References:
             score(record.content), outcomes=self._outcomes(record), run_id=decision.run_id
         )
 
+    def held_since(
+        self, item: BenchmarkItem, fields: Mapping[str, Any], gate: str, run_id: str
+    ) -> str | None:
+        """A run after `run_id` in which a gate held without any decision."""
+        for record in earlier_runs(self.store, item.key, self.run_id):
+            if isinstance(record, UnreadableRecord):
+                continue
+            if record.run_id <= run_id:
+                return None
+            content = record.content
+            if never_compared(content) is None and not same_protocol(content["fingerprint"], fields):
+                stood = next((entry for entry in content["gates"] if entry["name"] == gate), None)
+                if stood is not None and stood["passed"] and not stood["accepted"]:
+                    return record.run_id
+        return None
+
     def standings(
         self, item: BenchmarkItem, fields: Mapping[str, Any], gate: str
     ) -> Iterator[EarlierStanding]:
@@ -260,6 +299,11 @@ def standing_of(content: Mapping[str, Any], gate: str) -> Any:
     return "absent"
 
 
+def _held(record: StoredRecord) -> bool:
+    """Whether a run is a measure for later ones: the gate held in it, or had nothing to compare with."""
+    return bool(standing_of(record.content, PREVIOUS_RUN) != "failed")
+
+
 def judge(
     item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any], references: References
 ) -> Judgement:
@@ -307,10 +351,14 @@ class _Judging:
             return None
         reference = self.references.of_variant(self.item, "reference", self.fields)
         self._fallen = _fallen_categories(self.item, self.measurement, reference)
-        return self._judged(REGRESSION, reference, limit)
+        judged = self._judged(REGRESSION, reference, limit)
+        if self.fields["model_manifest_sha256"] is None or reference.build != build_of(self.fields):
+            return judged
+        told = f"{REGRESSION}: the reference has the same weights as the quantized variant: it shows nothing"
+        return replace(judged, warnings=(*judged.warnings, told))
 
     def previous_run(self) -> RegressionVerdict:
-        """Against the newest earlier run of another build."""
+        """Against the newest earlier run of another build in which this gate held."""
         limit = self.item.thresholds.previous_run_max_pct
         return self._trend(PREVIOUS_RUN, self.references.previous_of(self.item, self.fields), limit)
 
@@ -328,7 +376,7 @@ class _Judging:
     def _trend(self, name: str, reference: Reference, limit: float | None) -> RegressionVerdict:
         judged = self._judged(name, reference, limit)
         gate = judged.gate
-        if not gate.evaluated and not reference.unreadable:
+        if not reference.unreadable and self._is_no_measure(reference.score):
             gate = replace(gate, severity="note")
         standings = self.references.standings(self.item, self.fields, name)
         try:
@@ -336,6 +384,10 @@ class _Judging:
         except RecordError as error:  # without its past a failure is not known to be the first
             gate = replace(gate, severity="block", detail=f"{gate.detail}; the row is not known: {error}")
         return replace(judged, gate=gate)
+
+    def _is_no_measure(self, score: float | None) -> bool:
+        """Whether there is nothing to compare with, or nothing that could be fallen short of."""
+        return score is None or (score == 0.0 and self.measurement.higher_is_better)
 
     def _judged(self, name: str, reference: Reference, limit: float | None) -> RegressionVerdict:
         judged = self._against(name, limit, reference)
@@ -356,6 +408,13 @@ class _Judging:
         if isinstance(found, str):
             return replace(judged, warnings=(*judged.warnings, found))
         decision, accepted = found
+        try:
+            better = self.references.held_since(self.item, self.fields, judged.gate.name, decision.run_id)
+        except RecordError as error:
+            return replace(judged, warnings=(*judged.warnings, _not_counted(decision, str(error))))
+        if better is not None:
+            told = f"{decision} counts no longer: run {better} held without it"
+            return replace(judged, warnings=(*judged.warnings, told))
         newer = reference.run_id is not None and reference.run_id > decision.run_id
         if judged.gate.name == PREVIOUS_RUN and newer:
             return judged  # the reference point has moved on
@@ -367,7 +426,7 @@ class _Judging:
         return replace(again, gate=replace(again.gate, detail=detail, accepted=str(decision)))
 
     def _against(self, name: str, limit: float | None, reference: Reference) -> RegressionVerdict:
-        return regression_gate(
+        judged = regression_gate(
             name,
             self._compared(reference),
             self.measurement.score,
@@ -378,6 +437,7 @@ class _Judging:
             missing=reference.missing,
             tell_power=name == REGRESSION,
         )
+        return replace(judged, gate=replace(judged.gate, detail=judged.gate.detail + reference.told))
 
     def _compared(self, reference: Reference) -> Comparison | NotCompared | None:
         if reference.score is None:

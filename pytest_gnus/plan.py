@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -72,8 +72,19 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """The model of a variant, and the file that stands for its manifest, if there is one."""
+
+    model: ModelSpec
+    manifest: Path | None = None
+
+
+@dataclass(frozen=True)
 class BenchmarkItem:
-    """One benchmark of one niche on one variant of its model."""
+    """One benchmark of one niche on one variant of its model.
+
+    `counterparts` are the weights of the niche's variants that an item may be compared with.
+    """
 
     niche: str
     benchmark: Benchmark
@@ -89,6 +100,7 @@ class BenchmarkItem:
     regression_policy: RegressionPolicy = "threshold"
     minimum_pairs: int = 30
     failures_to_block: int = 3
+    counterparts: Mapping[Variant, Weights] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -242,23 +254,30 @@ class Planner:
         entry = niche.model or ModelEntry()
         replaced = variant == "quantized" and self.settings.model is not None
         specialist = variant != "baseline" and not replaced
+        models = self._models(niche)
+        manifest = self._path(entry.model_manifest)
         return BenchmarkItem(
             niche=niche.niche,
             benchmark=benchmark,
             variant=variant,
             blocking=blocking,
-            model=self._models(niche)[variant],
+            model=models[variant],
             thresholds=self.workspace.thresholds(niche, benchmark),
             request=self._request(benchmark),
             run_limit=self.settings.limit,
             model_version=entry.version if specialist else None,
-            model_manifest=self._path(entry.model_manifest) if specialist else None,
+            model_manifest=manifest if specialist else None,
             sgfp4_manifest=self._path(entry.sgfp4_manifest)
             if specialist and variant == "quantized"
             else None,
             regression_policy=niche.regression_policy or self.workspace.pipeline.regression_policy,
             minimum_pairs=niche.minimum_pairs or self.workspace.pipeline.minimum_pairs,
             failures_to_block=self.workspace.failures_to_block(niche),
+            counterparts={
+                other: Weights(model, manifest if other == "reference" else None)
+                for other, model in models.items()
+                if other != "quantized"
+            },
         )
 
     def _path(self, text: str | None) -> Path | None:

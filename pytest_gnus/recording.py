@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pytest_gnus.errors import ModelError
@@ -13,8 +14,9 @@ from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import Status
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
+from pytest_gnus.models.registry import local_directory
 from pytest_gnus.models.spec import ModelSpec
-from pytest_gnus.plan import FEWSHOT_SEED, BenchmarkItem
+from pytest_gnus.plan import FEWSHOT_SEED, BenchmarkItem, Weights
 from pytest_gnus.records.fingerprint import (
     Fingerprint,
     canonical_sha256,
@@ -44,9 +46,7 @@ class Manifests:
         elif _is_sgfp4(model) and (manifest := _manifest(model)) is not None:
             digest = _source_digest(model, manifest)
         elif model.directories:
-            if model.spec not in self._digests:
-                self._digests[model.spec] = directory_sha256(model.directories)
-            digest = self._digests[model.spec]
+            digest = self._of_directories(model.spec, model.directories)
         else:
             digest = canonical_sha256(model.identity) if model.identity else None
         if item.sgfp4_manifest is not None:
@@ -54,6 +54,26 @@ class Manifests:
         if not _is_sgfp4(model) or (manifest := _manifest(model)) is None:
             return digest, None
         return digest, manifest.sha256
+
+    def of_weights(self, weights: Weights) -> str | None:
+        """`model_manifest_sha256` of a model that is not in memory; None where only loading it would tell."""
+        spec = weights.model
+        directory = local_directory(spec) if spec.provider in ("mlx", "demo") else None
+        adapter = Path(spec.adapter) if spec.adapter else None
+        try:
+            if weights.manifest is not None:
+                return file_sha256(weights.manifest)
+            if directory is None or (directory / MANIFEST_NAME).is_file():
+                return None
+            directories = {"model": directory} | ({"adapter": adapter} if adapter else {})
+            return self._of_directories(spec, directories)
+        except OSError:
+            return None
+
+    def _of_directories(self, spec: ModelSpec, directories: Mapping[str, Path]) -> str:
+        if spec not in self._digests:
+            self._digests[spec] = directory_sha256(directories)
+        return self._digests[spec]
 
 
 def _manifest(model: LoadedModel) -> Manifest | None:

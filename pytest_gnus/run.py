@@ -112,7 +112,7 @@ class Run:
     references: References = field(init=False)
 
     def __post_init__(self) -> None:
-        self.references = References(self.store, self.run_id)
+        self.references = References(self.store, self.run_id, self.manifests.of_weights)
 
     def skip(self, item: BenchmarkItem) -> Skip | None:
         """Whether an item is not to be measured. Looks at files only.

@@ -125,10 +125,29 @@ def test_builds_that_fall_warn_twice_and_then_block(store: RecordStore) -> None:
         (False, "warn", 2),
         (False, "block", 3),
     ]
-    assert found[2].detail.endswith("not held on 3 builds in a row, blocks from 3")
-    held = ran(store, 5, 0.6, "4")
-    assert (held.passed, held.consecutive_failures) == (True, 0)
-    assert ran(store, 6, 0.5, "5").consecutive_failures == 1
+    assert [gate.reference for gate in found] == [0.9, 0.9, 0.9], "a run that did not hold is no measure"
+    assert "2 newer did not hold" in found[2].detail
+    assert found[2].detail.endswith("not held on 3 or more builds in a row, blocks from 3")
+    held = ran(store, 5, 0.85, "4")
+    assert (held.passed, held.consecutive_failures, held.reference) == (True, 0, 0.9)
+    again = ran(store, 6, 0.5, "5")
+    assert (again.consecutive_failures, again.reference) == (1, 0.85)
+
+
+def test_a_level_that_fell_once_and_stays_is_not_forgiven(store: RecordStore) -> None:
+    keep(store, 0.9, began=1, build="0")
+    found = [ran(store, second, 0.6, build) for second, build in ((2, "1"), (3, "2"), (4, "3"), (5, "4"))]
+    assert [gate.severity for gate in found] == ["warn", "warn", "block", "block"]
+    assert {gate.reference for gate in found} == {0.9}
+
+
+def test_where_no_run_held_there_is_no_measure_and_the_gate_does_not_hold(store: RecordStore) -> None:
+    path = keep(store, 0.9, began=1, build="0")
+    ran(store, 2, 0.6, "1")
+    path.unlink()
+    gate = ran(store, 3, 0.6, "2")
+    assert (gate.passed, gate.severity, gate.consecutive_failures) == (None, "warn", 2)
+    assert gate.detail.startswith("in none of the 1 runs before did it hold")
 
 
 def test_a_build_that_is_run_again_counts_once_and_is_not_compared_with_itself(store: RecordStore) -> None:
@@ -430,3 +449,28 @@ def test_a_history_that_cannot_be_reached_is_never_a_pass(store: RecordStore) ->
         assert "the history s3://x cannot be listed: timeout" in gate.detail
     assert status_of(judgement.gates, gated=True) == "failed"
     assert "a decision is not counted: the history s3://x cannot be listed: timeout" in judgement.warnings
+
+
+def test_a_reference_of_the_same_weights_is_told(store: RecordStore) -> None:
+    told = "sgfp4_regression: the reference has the same weights as the quantized variant: it shows nothing"
+    assert told in judged(store).warnings
+    item, measurement = item_of(), measured(0.5)
+    references = References(store, run_id(NOW))
+    references.remember(replace(item, variant="reference"), measurement, fields("another"))
+    assert told not in judge(item, measurement, fields("c"), references).warnings
+
+
+def test_too_few_documents_for_a_policy_that_asks_for_them_do_not_pass(store: RecordStore) -> None:
+    item = item_of(regression_policy="significant", minimum_pairs=1000)
+    keep(store, began=1, build="a", right=rights(80))
+    gate = gate_of(judged(store, item=item, right=rights(20)))
+    assert (gate.passed, gate.severity, gate.consecutive_failures) == (None, "warn", 1)
+
+
+def test_a_folder_that_cannot_be_listed_does_not_pass(store: RecordStore) -> None:
+    store.artifacts.mkdir()
+    store.folder.write_text("a file in its place")
+    judgement = judged(store)
+    gate = gate_of(judgement)
+    assert (gate.passed, gate.severity) == (None, "block")
+    assert f"{store.folder} cannot be listed: Not a directory" in gate.detail

@@ -45,7 +45,8 @@ def tiered(
         return replace(gate, consecutive_failures=0 if gate.holds else None)
     count = consecutive_failures(build, earlier, failures_to_block)
     blocks = count >= failures_to_block
-    told = f"not held on {count} build{'s' if count > 1 else ''} in a row, blocks from {failures_to_block}"
+    many = f"{count} or more builds" if blocks else f"{count} build{'s' if count > 1 else ''}"
+    told = f"not held on {many} in a row, blocks from {failures_to_block}"
     return replace(
         gate,
         severity="block" if blocks else "warn",
@@ -58,9 +59,12 @@ def consecutive_failures(build: str | None, earlier: Iterable[EarlierStanding], 
     """On how many builds in a row, this one included, a gate has not held; counted no further than `enough`.
 
     A build that was run again counts once, and where it stood otherwise before, that says nothing of the
-    builds before it. A run in which there was nothing to compare with neither counts nor ends the row.
+    builds before it. A run in which there was nothing to compare with neither counts nor ends the row. A
+    failure of a build that is not known may be of the next one that held, which then does not end the row:
+    what cannot be read must not help.
     """
     seen = {build}
+    unknown = 0
     count = 1
     if count >= enough:
         return count
@@ -68,8 +72,13 @@ def consecutive_failures(build: str | None, earlier: Iterable[EarlierStanding], 
         if entry.standing == "absent" or (entry.build is not None and entry.build in seen):
             continue
         if entry.standing == "held":
-            break
+            if not unknown:
+                break
+            unknown -= 1
+            seen.add(entry.build)
+            continue
         seen.add(entry.build)
+        unknown += entry.build is None
         count += 1
         if count >= enough:
             break

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from datetime import UTC, datetime
 from typing import Any
 
 from pytest_gnus.records.store import (
+    STAMP,
     RecordStore,
     StoredRecord,
     UnreadableRecord,
@@ -29,12 +30,14 @@ class Found:
     """A record to compare with, or why there is none.
 
     `unreadable` are files that stand where a newer one may have been: what they held is not known, so that
-    nothing may be made of the record behind them. `passed_over` says why readable ones were.
+    nothing may be made of the record behind them. `passed_over` says why readable ones were; `not_held`
+    counts those of runs that are no measure of what is good enough.
     """
 
     record: StoredRecord | None
     unreadable: tuple[UnreadableRecord, ...] = ()
     passed_over: tuple[str, ...] = ()
+    not_held: int = 0
 
     @property
     def why_not(self) -> str:
@@ -45,14 +48,18 @@ class Found:
 
 
 def earlier_runs(
-    store: RecordStore, key: tuple[str, str, str], run_id: str
+    store: RecordStore, key: tuple[str, str, str], run_id: str, now: datetime | None = None
 ) -> Iterator[StoredRecord | UnreadableRecord]:
     """Records of an item (niche, benchmark, variant) from runs before `run_id`, the newest run first.
 
     Siblings, that is records of this run, and later runs are left out. Runs are in the order in which they
     began, which is that of their ids; records come in the order in which they were written, so that one is
     held back until nothing to come can belong to a run that began later.
+
+    What is there now and says that it began later than now did not: a clock is wrong, or was. It is taken for
+    earlier, since leaving it out could only help a build.
     """
+    present = (now or datetime.now(UTC)).strftime(STAMP)
     held: list[tuple[str, StoredRecord | UnreadableRecord]] = []
     for record in _newest(store.read_all(*key)):
         written = _comparable_stamp(stamp_of(_name(record)))
@@ -61,7 +68,7 @@ def earlier_runs(
         yield from _newest_first(ready)
         held = [entry for entry in held if entry not in ready]
         run = record.run_id if isinstance(record, StoredRecord) else stamp_of(_name(record))
-        if isinstance(record, UnreadableRecord) or record.run_id < run_id:
+        if isinstance(record, UnreadableRecord) or record.run_id < run_id or began(record.run_id) > present:
             held.append((run, record))
     yield from _newest_first(held)
 
@@ -101,47 +108,76 @@ def _comparable_stamp(stamp: str) -> str:
 
 
 def of_run(records: Iterable[StoredRecord | UnreadableRecord], run_id: str) -> StoredRecord | None:
-    """The record that a run made, if it has made one by now."""
-    readable = (record for record in islice(records, LOOK_BACK) if isinstance(record, StoredRecord))
-    return next((record for record in readable if record.run_id == run_id), None)
+    """The record that a run made, if it has made one by now; `records` are the newest first."""
+    for record in records:
+        if _comparable_stamp(stamp_of(_name(record))) < began(run_id):
+            return None  # this and all that follow were written before the run began
+        if isinstance(record, StoredRecord) and record.run_id == run_id:
+            return record
+    return None
 
 
 def newest_comparable(
-    records: Iterable[StoredRecord | UnreadableRecord], fingerprint: Mapping[str, Any]
+    records: Iterable[StoredRecord | UnreadableRecord],
+    fingerprint: Mapping[str, Any],
+    weights: str | None = None,
 ) -> Found:
-    """The first record with a score measured in the same way, whatever weights it measured."""
-    return _first(_newest(records), fingerprint, other_than=None)
+    """The first record with a score measured in the same way.
+
+    Args:
+        weights: the `model_manifest_sha256` that it must have; None for any.
+    """
+    search = _Search(fingerprint)
+    for record in search.comparable(_newest(records)):
+        if weights in (None, record.content["fingerprint"]["model_manifest_sha256"]):
+            return search.found(record)
+        search.passed_over.append(f"{record.path.name}: of other weights than the model has now")
+    return search.found(None)
 
 
 def previous_run(
-    records: Iterable[StoredRecord | UnreadableRecord], fingerprint: Mapping[str, Any], build: str
+    records: Iterable[StoredRecord | UnreadableRecord],
+    fingerprint: Mapping[str, Any],
+    build: str,
+    held: Callable[[StoredRecord], bool] = lambda _record: True,
 ) -> Found:
     """The newest earlier run to compare a build with, from `earlier_runs`.
 
-    It is one of another build, where there is any: a build that is run again would else be compared with
-    itself, and a drop be forgiven by repeating it.
+    It is one that held, and one of another build, where there is any: a drop must not be forgiven because
+    it was there before, be it that of a build that is run again, or of one that differs in a trifle.
     """
-    return _first(records, fingerprint, other_than=build)
-
-
-def _first(
-    records: Iterable[StoredRecord | UnreadableRecord],
-    fingerprint: Mapping[str, Any],
-    other_than: str | None,
-) -> Found:
-    unreadable: list[UnreadableRecord] = []
-    passed_over: list[str] = []
+    search = _Search(fingerprint)
     same_build: StoredRecord | None = None
-    for record in records:
-        if isinstance(record, UnreadableRecord):
-            unreadable.append(record)
-            continue
-        problem = not_comparable(record.content, fingerprint)
-        if problem is not None:
-            passed_over.append(f"{record.path.name}: {problem}")
-            continue
-        if record.build != other_than:
-            return Found(record, tuple(unreadable), tuple(passed_over))
-        same_build = same_build or record
+    not_held = 0
+    for record in search.comparable(records):
+        if not held(record):
+            not_held += 1
+        elif record.build != build:
+            return search.found(record, not_held)
+        else:
+            same_build = same_build or record
     # What could not be read may have been of another build, wherever it stands.
-    return Found(same_build, tuple(unreadable), tuple(passed_over))
+    return search.found(same_build, not_held)
+
+
+class _Search:
+    """Goes through records and notes what it passes over."""
+
+    def __init__(self, fingerprint: Mapping[str, Any]) -> None:
+        self._fingerprint = fingerprint
+        self._unreadable: list[UnreadableRecord] = []
+        self.passed_over: list[str] = []
+
+    def comparable(self, records: Iterable[StoredRecord | UnreadableRecord]) -> Iterator[StoredRecord]:
+        for record in records:
+            if isinstance(record, UnreadableRecord):
+                self._unreadable.append(record)
+                continue
+            problem = not_comparable(record.content, self._fingerprint)
+            if problem is None:
+                yield record
+            else:
+                self.passed_over.append(f"{record.path.name}: {problem}")
+
+    def found(self, record: StoredRecord | None, not_held: int = 0) -> Found:
+        return Found(record, tuple(self._unreadable), tuple(self.passed_over), not_held)

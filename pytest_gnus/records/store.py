@@ -293,7 +293,11 @@ class _Listing:
     by_prefix: dict[str, list[str]] = field(default_factory=dict)
 
     def names(self, folder: Path, prefix: str) -> list[str]:
-        """The names with what stands before the stamp."""
+        """The names with what stands before the stamp.
+
+        Raises:
+            RecordError: the folder cannot be listed.
+        """
         self._refresh(folder)
         return self.by_prefix.get(prefix, [])
 
@@ -307,15 +311,24 @@ class _Listing:
         except FileNotFoundError:
             self.by_prefix, self.changed = {}, -1
             return
+        except OSError as error:
+            raise RecordError(f"{folder} cannot be listed: {error.strerror}") from error
         # A folder that changed within the clock's grain may have changed again since, by another run.
         is_recent = time.time_ns() - changed < _CLOCK_GRAIN_NS
         if changed != self.changed or (is_recent and time.monotonic() - self.listed > _RELIST_SECONDS):
             self.by_prefix = {}
-            # Not `iterdir`: a Path for each of ten thousand names takes ten times as long.
-            for name in os.listdir(folder):  # noqa: PTH208
+            for name in _listed(folder):
                 if name.endswith("Z.json") and not name.startswith("."):
                     self.by_prefix.setdefault(name.rpartition("_")[0], []).append(name)
             self.changed, self.listed = changed, time.monotonic()
+
+
+def _listed(folder: Path) -> list[str]:
+    # Not `iterdir`: a Path for each of ten thousand names takes ten times as long.
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be listed: {error.strerror}") from error
 
 
 def stamp_of(name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_gnus.records.decisions import accept
+from pytest_gnus.records.fingerprint import canonical_sha256, directory_sha256, record_digest
 from pytest_gnus.records.store import RecordStore, StoredRecord, open_store, read
 from tests.conftest import ToyWorkspace, choice_documents
 
@@ -108,9 +109,13 @@ def test_builds_that_fall_warn_twice_and_then_block(builds: Builds) -> None:
     assert (gate["severity"], gate["consecutive_failures"]) == ("block", 3)
     verdict = builds.toy.verdict()
     assert verdict["verdict"] == "block"
-    assert any("previous_run: drop +16.28% from 0.7167" in text for text in verdict["reasons"])
+    assert any("previous_run: drop +37.93% from 0.9667" in text for text in verdict["reasons"])
     result.stdout.fnmatch_lines(
-        ["*previous_run failed: drop +16.28%*not held on 3 builds in a row, blocks from 3*", "toy: BLOCK"]
+        [
+            "*previous_run failed: drop +37.93%*; against run *, 2 newer did not hold; "
+            "not held on 3 or more builds in a row, blocks from 3*",
+            "toy: BLOCK",
+        ]
     )
     # The composite is in the verdict, with its own row: floors hold, nothing else does.
     (composite,) = verdict["gates"]
@@ -169,8 +174,11 @@ def test_a_drop_that_was_accepted_is_told_in_the_verdict_that_relies_on_it(build
     assert result.ret == 0
     gate = builds.gates()["sgfp4_regression"]
     assert (gate["passed"], gate["reference"]) == (True, pytest.approx(46 / 60))
-    (told,) = builds.toy.verdict()["accepted"]
-    assert told.startswith("colours (quantized) sgfp4_regression accepted by Ann on ")
+    told = builds.toy.verdict()["accepted"]
+    assert [text.rpartition(" accepted by Ann on ")[0] for text in told] == [
+        "colours (quantized) sgfp4_regression",
+        "colours (quantized) previous_run",
+    ]
     result.stdout.fnmatch_lines(
         ["toy: PROMOTE", "*relies on a decision: colours (quantized) sgfp4_regression accepted by Ann on *"]
     )
@@ -182,7 +190,89 @@ def test_a_drop_that_was_accepted_is_told_in_the_verdict_that_relies_on_it(build
     result = builds.run(45, reference=58)
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"*a decision is not counted: {decision.name}: it does not fit its own*"])
+    verdict = builds.toy.verdict()
+    assert verdict["accepted"] == []
+    assert any(text.startswith("a decision is not counted: ") for text in verdict["warnings"])
+
+
+def test_a_decision_counts_until_a_build_holds_without_it(builds: Builds) -> None:
+    builds.run(58, reference=58)
+    builds.run(46, reference=58)
+    path = builds.newest()
+    accept(builds.store, [StoredRecord(path, read(path))], "Ann", "half the size")
+    assert builds.run(45, reference=58).ret == 0
+    assert builds.run(57, reference=58).ret == 0
     assert builds.toy.verdict()["accepted"] == []
+    result = builds.run(46, reference=58, name="another of 46")
+    assert result.ret == 1
+    assert builds.toy.verdict()["accepted"] == []
+    result.stdout.fnmatch_lines(["*accepted by Ann on * counts no longer: run * held without it*"])
+
+
+def test_a_blocked_build_is_no_measure_for_the_next(builds: Builds) -> None:
+    """A trifle that changes the manifest must not make a build of one that was blocked ship."""
+    for known in (58, 50, 43, 36):
+        result = builds.run(known)
+    assert result.ret == 1
+    result = builds.run(36, name="the same weights with a note")
+    assert result.ret == 1
+    assert builds.gates()["previous_run"]["reference"] == pytest.approx(58 / 60)
+
+
+def test_a_clock_that_was_set_back_hides_nothing(builds: Builds) -> None:
+    for known in (58, 50, 43):
+        builds.run(known)
+    for path in sorted(builds.store.folder.glob("*_colours_*.json")):
+        shift(path, year="2099")
+    result = builds.run(36)
+    assert result.ret == 1
+    (failed,) = [record for record in builds.toy.records() if record["status"] == "failed"]
+    gate = builds.gates(failed)["previous_run"]
+    assert (gate["reference"], gate["consecutive_failures"]) == (pytest.approx(58 / 60), 3)
+    assert "which by its id began after this one: a clock is wrong" in gate["detail"]
+
+
+def shift(path: Path, year: str) -> None:
+    """A record as a machine with another clock would have written it."""
+    record = json.loads(path.read_text())
+    now = record["timestamp_utc"][:4]
+    record["run_id"] = record["run_id"].replace(now, year, 1)
+    record["timestamp_utc"] = record["timestamp_utc"].replace(now, year, 1)
+    if record["samples"] is not None:
+        samples = record["samples"].replace(f"_{now}", f"_{year}")
+        (path.parent / record["samples"]).rename(path.parent / samples)
+        record["samples"] = samples
+    record["record_sha256"] = record_digest(record)
+    path.unlink()
+    (path.parent / path.name.replace(f"_{now}", f"_{year}")).write_text(json.dumps(record))
+
+
+def test_a_reference_whose_weights_were_changed_is_measured_again(builds: Builds) -> None:
+    """Of the record that is there, the reference has other weights now."""
+    folder = builds.toy.path / "models" / "reference"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("one")
+    builds.run(50, reference=50)
+    (reference,) = builds.store.folder.glob("toy_colours_reference_*.json")
+    record = json.loads(reference.read_text())
+    record["fingerprint"]["model_manifest_sha256"] = directory_sha256({"model": folder})
+    record["fingerprint_hash"] = canonical_sha256(record["fingerprint"])
+    record["record_sha256"] = record_digest(record)
+    reference.write_text(json.dumps(record))
+    builds.toy.niche(
+        blocking=["colours"], model={"quantized": "demo:constant", "reference": "mlx:models/reference"}
+    )
+    assert builds.run(50, "--gnus-variant=quantized").ret == 0
+    assert record["run_id"] in builds.gates()["sgfp4_regression"]["detail"]
+    (folder / "weights").write_text("another")
+    result = builds.run(50, "--gnus-variant=quantized")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*sgfp4_regression not evaluated: no comparable record of the reference "
+            f"({reference.name}: of other weights than the model has now); run `pytest --niche=toy *"
+        ]
+    )
 
 
 @pytest.mark.parametrize("spoil", ["truncated", "altered"])
@@ -205,8 +295,15 @@ def test_a_record_that_cannot_be_read_is_named_and_counts_as_a_failure(builds: B
     verdict = builds.toy.verdict()
     assert any(path.name in text for text in verdict["warnings"])
     result.stdout.fnmatch_lines([f"*warning: colours (quantized): previous_run not evaluated: *{path.name}*"])
-    assert builds.run(42).ret == 0
-    assert builds.gates()["previous_run"]["passed"] is True  # a newer one can be read
+    # The build that it failed on is no measure either: what cannot be read helps no later build.
+    assert builds.run(42).ret == 1
+    gate = builds.gates()["previous_run"]
+    assert (gate["passed"], gate["consecutive_failures"]) == (None, 3)
+    assert "restore or remove it" in gate["detail"]
+    path.unlink()
+    assert builds.run(42, name="another").ret == 0
+    gate = builds.gates()["previous_run"]
+    assert (gate["passed"], gate["reference"]) == (True, pytest.approx(40 / 60))
 
 
 def test_a_reference_that_cannot_be_read_fails_the_mandatory_check(builds: Builds) -> None:
