@@ -22,6 +22,9 @@ def accept(store: RecordStore, run: RecordedRun, reason: str, benchmarks: Sequen
         RecordError: there is nothing that can be accepted, or git knows no author.
     """
     records = [record for record in run.records if _counts(record)]
+    for record in records:
+        if run.is_file and not _is_of(store, record):
+            raise RecordError(f"{record.path} is no record of {store.folder}: no gate would find it there")
     if benchmarks:
         known = {record.key[1] for record in records}
         unknown = [name for name in benchmarks if name not in known]
@@ -48,6 +51,13 @@ def _counts(record: StoredRecord) -> bool:
     content = record.content
     canonical = content["mode"] == "canonical" and content["limit"] is None
     return canonical and content["variant"] == "quantized" and score(content) is not None
+
+
+def _is_of(store: RecordStore, record: StoredRecord) -> bool:
+    try:
+        return store.get(record.key, record.path.name).content == record.content
+    except RecordError:
+        return False
 
 
 def git_author(folder: Path | None = None) -> str:

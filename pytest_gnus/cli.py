@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads, as `head` does, has had enough; Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (GnusError, OSError) as error:
         print(f"gnus: {error}", file=sys.stderr)
         return 1
@@ -198,12 +204,14 @@ def _store(options: argparse.Namespace) -> RecordStore:
         artifacts = (find_root(Path.cwd()) or Path.cwd()) / "artifacts"
     if not artifacts.is_dir() and options.history is None:
         raise RecordError(f"there is no folder {artifacts}; name one with --artifacts DIR")
+    if options.history is not None and not options.history.strip():
+        raise RecordError("--history has no value; give one, or leave the option out")
     history = history_url(options.history, Path.cwd()) if options.history else None
     return open_store(artifacts, history)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
     return number

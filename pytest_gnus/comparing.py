@@ -92,13 +92,13 @@ class RunComparison:
 def compare_runs(
     store: RecordStore, a: RecordedRun, b: RecordedRun, minimum_pairs: int = MINIMUM_PAIRS
 ) -> RunComparison:
-    """Compare what two runs have in common. Two files are compared with each other, whatever they measured.
+    """Compare what two runs have in common. Two files of one benchmark are, whatever was measured on it.
 
     Raises:
         RecordError: they have nothing in common.
     """
     first, second = _by_name(a), _by_name(b)
-    if a.is_file and b.is_file:
+    if a.is_file and b.is_file and a.records[0].key[1] == b.records[0].key[1]:
         names = {f"{next(iter(first))} against {next(iter(second))}": (a.records[0], b.records[0])}
         if first.keys() == second.keys():
             names = {next(iter(first)): (a.records[0], b.records[0])}
@@ -149,7 +149,9 @@ def _compared(
         tuple(field for field in FIELDS if fields_a[field] != fields_b[field]),
     )
     if entry.score_a is None or entry.score_b is None:
-        return entry
+        return replace(entry, changed=())
+    if result_a["metric"] != result_b["metric"]:
+        return replace(entry, result=NotCompared(f"the metric differs: {result_a['metric']} in A"))
     if result_a["higher_is_better"] != result_b["higher_is_better"]:
         return replace(entry, result=NotCompared("higher_is_better differs"))
     try:

@@ -91,7 +91,9 @@ def _points(benchmark: str, records: Sequence[StoredRecord]) -> Iterator[Point]:
         content = record.content
         results = content["results"][benchmark]
         measured = score(content)
-        changed = same_protocol(before.content["fingerprint"], content["fingerprint"]) if before else ()
+        changed: tuple[str, ...] = ()
+        if before is not None and measured is not None:
+            changed = tuple(same_protocol(before.content["fingerprint"], content["fingerprint"]))
         old = score(before.content) if before else None
         comparable = measured is not None and old is not None and not changed
         yield Point(

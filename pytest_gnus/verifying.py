@@ -10,6 +10,7 @@ from pytest_gnus.errors import RecordError
 from pytest_gnus.records import decisions
 from pytest_gnus.records.store import RecordStore, StoredRecord, UnreadableRecord
 
+_OUTCOMES = ".samples.jsonl.gz"
 _RECORD_NAME = re.compile(r"_\d{8}T\d{6}\.\d{6}Z\.json$")
 
 
@@ -34,7 +35,7 @@ def verify(store: RecordStore) -> Verification:
     """Check every record's schema, its own digest and its fingerprint's, its outcomes, and every decision.
 
     Raises:
-        RecordError: the remote history cannot be listed.
+        RecordError: there is no record; the remote history cannot be listed.
     """
     records = outcomes = 0
     faults: list[str] = []
@@ -51,6 +52,7 @@ def verify(store: RecordStore) -> Verification:
             outcomes += 1
             faults += _fault_of_outcomes(store, record)
     faults += [f"{path.name}: not the name of a record" for path in _foreign(store.folder)]
+    faults += [f"{path.name}: the record that it belongs to is gone" for path in _orphans(store.folder)]
     decided = 0
     for decision in decisions.read_decisions(store):
         decided += 1
@@ -58,6 +60,8 @@ def verify(store: RecordStore) -> Verification:
             faults.append(str(decision))
         else:
             faults += [fault for entry in decision for fault in _fault_of_decision(store, entry)]
+    if not (records or decided or faults):
+        raise RecordError(f"there is no record in {store.folder}")
     return Verification(records, outcomes, decided, tuple(faults))
 
 
@@ -83,3 +87,12 @@ def _fault_of_decision(store: RecordStore, accepted: decisions.Acceptance) -> li
 def _foreign(folder: Path) -> list[Path]:
     """Files that end as a record does and are not named as one: no gate ever reads them."""
     return [path for path in sorted(folder.glob("*.json")) if not _RECORD_NAME.search(path.name)]
+
+
+def _orphans(folder: Path) -> list[Path]:
+    """Outcomes whose record was taken away: a row of failures may have been cut short that way."""
+    return [
+        path
+        for path in sorted(folder.glob(f"*{_OUTCOMES}"))
+        if not path.with_name(f"{path.name.removesuffix(_OUTCOMES)}.json").exists()
+    ]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_gnus import cli
+from pytest_gnus.comparing import compare_runs
 from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.result import GateResult
-from pytest_gnus.records.runs import Runs
-from pytest_gnus.records.store import RecordStore
+from pytest_gnus.records.runs import RecordedRun, Runs
+from pytest_gnus.records.store import RecordStore, StoredRecord
 from tests.making_history import item_of, keep, rights, run_id
 
 
@@ -132,6 +137,7 @@ def test_verify_finds_what_was_altered(
     elif what == "renamed":
         named = path.name.replace("2026", "2025")
         path.rename(path.with_name(named))
+        path.with_name(json.loads(text)["samples"]).unlink()
     elif what == "foreign":
         named = "notes.json"
         path.with_name(named).write_text("{}", encoding="utf-8")
@@ -207,3 +213,73 @@ def test_commands_read_a_remote_history(
     assert cli.main(["compare", "previous", "latest", "--artifacts", "empty", "--history", "remote"]) == 0
     assert "0.6000  0.7000  -0.1000" in capsys.readouterr().out
     assert cli.main(["verify", "--artifacts", "empty", "--history", "remote"]) == 0
+
+
+def test_verify_finds_outcomes_whose_record_is_gone(
+    artifacts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sorted((artifacts / "benchmarks").glob("*.json"))[-1]
+    path.unlink()
+    assert cli.main(["verify"]) == 1
+    samples = f"{path.name.removesuffix('.json')}.samples.jsonl.gz"
+    assert f"{samples}: the record that it belongs to is gone" in capsys.readouterr().out
+
+
+def test_verify_of_a_folder_without_records_is_no_success(
+    artifacts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (artifacts.parent / "config").mkdir()
+    assert cli.main(["verify", "--artifacts", "config"]) == 1
+    assert "gnus: there is no record in config" in capsys.readouterr().err
+
+
+def test_files_of_two_benchmarks_are_not_compared(
+    artifacts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = item_of()
+    other = replace(item, benchmark=item.benchmark.model_copy(update={"name": "shapes"}))
+    path = keep(RecordStore(artifacts), began=300, item=other, right=rights(50))
+    first = sorted((artifacts / "benchmarks").glob("*_colours_*.json"))[0]
+    assert cli.main(["compare", str(first), path.name]) == 1  # by its bare name too
+    assert "have no benchmark in common" in capsys.readouterr().err
+
+
+def test_what_was_not_measured_has_not_changed_in_how_it_was(artifacts: Path) -> None:
+    store = RecordStore(artifacts)
+    latest = Runs(store).named("latest")
+    content = copy.deepcopy(dict(latest.records[0].content))
+    content["results"]["colours"]["score"] = None
+    content["fingerprint"]["harness_commit"] = None
+    failed = RecordedRun("failed", (StoredRecord(Path("failed.json"), content),))
+    (entry,) = compare_runs(store, latest, failed).benchmarks
+    assert (entry.score_b, entry.changed, entry.protocol_changed) == (None, (), ())
+
+
+def test_a_record_of_another_folder_cannot_be_accepted(
+    artifacts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = keep(RecordStore(tmp_path / "elsewhere"), began=300, right=rights(50))
+    assert cli.main(["accept", str(path), "--reason", "x"]) == 1
+    assert "no gate would find it there" in capsys.readouterr().err
+    assert not (artifacts / "decisions").exists()
+
+
+@pytest.mark.parametrize("text", ["x", "0", "-1", "1.5"])
+def test_a_number_of_runs_that_is_none(
+    artifacts: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["trends", "toy", f"--last={text}"])
+    assert raised.value.code == 2
+    assert f"{text} is not a whole number from 1 up" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error(artifacts: Path) -> None:
+    command = f"{sys.executable} -m pytest_gnus.cli trends toy | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_a_history_without_a_value_is_no_history(artifacts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "--history="]) == 1
+    assert "--history has no value" in capsys.readouterr().err

@@ -44,13 +44,21 @@ class RemoteHistory:
         try:
             filesystem, root = fsspec.core.url_to_fs(url)
         except ImportError as error:
+            extra = {"s3": "s3", "gs": "gs", "gcs": "gs"}.get(url.partition("://")[0])
+            remedy = f"; pip install 'pytest-gnus[{extra}]'" if extra else ""
             raise RecordError(
-                f"the history {shown} needs a package that is not installed: {_told(error, secrets)}"
+                f"the history {shown} needs a package that is not installed: {_told(error, secrets)}{remedy}"
             ) from error
         except Exception as error:
             # Each file system raises what it likes.
             raise RecordError(f"the history {shown} cannot be used: {_told(error, secrets)}") from error
-        return cls(filesystem, root.rstrip("/"), shown, secrets)
+        root = str(root).rstrip("/")
+        if not url.partition("://")[2].strip("/") or not root or "::" in url:
+            raise RecordError(f"the history {shown} cannot be used: a folder is needed behind the protocol")
+        if "file" in _protocols(filesystem) and not Path(root).parent.is_dir():
+            # A disk that is not mounted, or a mistyped path, is not an empty history.
+            raise RecordError(f"the history {shown} cannot be used: there is no folder {Path(root).parent}")
+        return cls(filesystem, root, shown, secrets)
 
     def names(self, niche: str, benchmark: str, variant: str) -> list[str]:
         """The names of the records of one benchmark; asked once in a run, which compares with earlier ones.

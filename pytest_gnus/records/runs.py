@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_gnus.errors import RecordError, did_you_mean, listed
 from pytest_gnus.records.earlier import began
-from pytest_gnus.records.store import RecordStore, StoredRecord, UnreadableRecord, read
+from pytest_gnus.records.store import RecordStore, StoredRecord, UnreadableRecord, read, score
 
 LATEST = "latest"
 PREVIOUS = "previous"
@@ -35,7 +35,7 @@ class Runs:
     unreadable: list[UnreadableRecord] = field(default_factory=list)
 
     def pair(self, first: str, second: str) -> tuple[RecordedRun, RecordedRun]:
-        """Two runs; `previous` is the newest before the other one that has a benchmark in common with it.
+        """Two runs; `previous` is the newest before the other one with a score of a benchmark of its.
 
         Raises:
             RecordError: one of them is not there, or a name fits several.
@@ -47,7 +47,7 @@ class Runs:
         other = self.named(second if first == PREVIOUS else first)
         before = self._newest(before=other.run_id, sharing=other.keys)
         if before is None:
-            raise RecordError(f"there is no run before {other.run_id} with a benchmark in common")
+            raise RecordError(f"there is no run before {other.run_id} with a score of one of its benchmarks")
         return (before, other) if first == PREVIOUS else (other, before)
 
     def named(self, name: str) -> RecordedRun:
@@ -56,8 +56,9 @@ class Runs:
         Raises:
             RecordError: there is none of that name, or there are several.
         """
-        if Path(name).is_file():
-            record = StoredRecord(Path(name), read(Path(name)))
+        file = next((path for path in (Path(name), self.store.folder / name) if path.is_file()), None)
+        if file is not None:
+            record = StoredRecord(file, read(file))
             return RecordedRun(record.run_id, (record,), is_file=True)
         if name == LATEST:
             latest = self._newest()
@@ -103,7 +104,7 @@ class Runs:
             if before is not None and record.run_id >= before:
                 continue
             found.setdefault(record.run_id, []).append(record)
-            if sharing is None or record.key in sharing:
+            if sharing is None or (record.key in sharing and score(record.content) is not None):
                 best = max(best, record.run_id)
         return RecordedRun(best, tuple(found[best])) if best else None
 

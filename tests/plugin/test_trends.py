@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,9 @@ def test_an_accepted_run_is_the_new_reference_point(
     (constant.path / "gitconfig").write_text("[user]\n\tname = Ada\n", encoding="utf-8")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(constant.path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    done = constant.pytester.run("gnus", "accept", "latest", "--reason", "known trade-off")
+    done = constant.pytester.run(
+        sys.executable, "-m", "pytest_gnus.cli", "accept", "latest", "--reason", "known trade-off"
+    )
     assert done.ret == 0
     result = constant.run("--niche=toy")
     assert result.ret == 0

@@ -539,3 +539,15 @@ def test_a_path_in_the_name_of_outcomes_leads_nowhere(tmp_path: Path, url: str) 
     (told,) = seen(machine(tmp_path, "other", url))
     assert "samples: " in told
     assert not list(tmp_path.rglob("evil.gz"))
+
+
+@pytest.mark.parametrize("form", ["file://", "file:///", "::::", "s3://"])
+def test_a_place_that_is_none_is_refused(form: str) -> None:
+    with pytest.raises(RecordError, match="cannot be used"):
+        RemoteHistory.open(form)
+
+
+def test_a_disk_that_is_not_there_is_no_empty_history(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"there is no folder .*/mnt"):
+        RemoteHistory.open(f"file://{tmp_path}/mnt/history")
+    RemoteHistory.open(f"file://{tmp_path}/history")
