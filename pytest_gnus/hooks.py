@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pytest_gnus.gates.result import GateResult
     from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict
 
-#: `pytest.fail` and the like are no answers of a hook.
-_RAISED = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
+#: `pytest.fail` and the like are no answers of a hook, and no hook ends the session with a status of its own.
+_RAISED = (Exception, SystemExit, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
 
 
 class Hooks:

@@ -100,7 +100,9 @@ def is_active(config: pytest.Config) -> bool:
     Raises:
         pytest.UsageError: models, rounds or an output are given, but nothing that could be run on them.
     """
-    if config.getoption("gnus_niche") or config.getini("gnus_niche") or config.getoption("gnus_experiment"):
+    if config.getoption("gnus_niche") or config.getini("gnus_niche"):
+        return True
+    if config.getoption("gnus_experiment") is not None:
         return True
     alone = [f"--gnus-{name}" for name in _OF_A_NICHE if config.getoption(f"gnus_{name}") is not None]
     if not alone:

@@ -284,6 +284,8 @@ class Session:
         if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.summary.changed_exit_status = True
+        if session.exitstatus == pytest.ExitCode.OK:
+            self.summary.note_pass()
 
     @staticmethod
     def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -102,7 +102,16 @@ class _OptionReader:
 
     def text(self, name: str) -> str | None:
         value = self.value(name)
-        return str(value).strip() or None if value is not None else None
+        text = str(value).strip() if value is not None else ""
+        if not text and self._config.getoption(f"gnus_{name}") is not None:
+            self._say_empty(name)
+        return text or None
+
+    def _say_empty(self, name: str) -> None:
+        """An option without a value, as an unset variable of a CI leaves it, is not as good as no option."""
+        problem = Problem(self._where(name), "", "nothing", "a value; or leave the option out")
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def history(self) -> str | None:
         """The URL of the history: a folder without `://` is one of this machine."""
@@ -164,6 +173,8 @@ class _OptionReader:
     def model(self) -> str | None:
         given = self._config.getoption("gnus_model")
         text = given[0].strip() if given else self.text("model")
+        if given and not text:
+            self._say_empty("model")
         if not text:
             return None
         from pytest_gnus.models.spec import parse_problem

@@ -71,7 +71,7 @@ def show_waiting(config: pytest.Config, message: warnings.WarningMessage) -> Non
         return
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
-    if reporter is None or config.get_verbosity() < 0:
+    if reporter is None or config.get_verbosity() < -1:
         return
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         reporter.ensure_newline()

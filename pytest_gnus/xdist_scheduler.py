@@ -21,8 +21,8 @@ from pytest_gnus.fixtures import GnusWarning
 _ITEM = re.compile(r"\.ya?ml::[^\[\]]+\[(?P<inside>.+)\]$")
 _ROUND = re.compile(r"^(?P<model>.+)-round\d+$")
 _VARIANT = re.compile(r"^(?P<niche>.+)-(?:baseline|reference|quantized)$")
-#: Distribution modes of xdist that keep the items of one model together, or that are not for speed.
-_HARMLESS = frozenset({"no", "each"})
+#: Distribution modes of xdist that keep the items of one model together.
+_HARMLESS = frozenset({"no"})
 
 
 def scope_of(nodeid: str) -> str | None:
@@ -75,6 +75,11 @@ class NicheScheduling(LoadScopeScheduling):
 def make_scheduler(config: pytest.Config, log: Any) -> NicheScheduling | None:
     """The niche scheduler, unless a distribution was asked for by name: that one wins, with a warning."""
     mode = config.getoption("dist")
+    if mode == "each":
+        raise pytest.UsageError(
+            "pytest-gnus: --dist=each measures every item on each worker; allowed: no --dist, which keeps a "
+            "niche on one worker"
+        )
     if mode == "load" and not _asks_for_a_distribution(_arguments(config)):
         return NicheScheduling(config, log)  # `load` is what `-n` alone comes to
     if mode not in _HARMLESS:

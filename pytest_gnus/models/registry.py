@@ -150,6 +150,8 @@ def load(
     """
     started = time.perf_counter()
     model = providers.get(spec.provider).load(spec, options)
+    if not isinstance(model, LoadedModel):
+        raise ModelError(f"the provider of {spec} gave {model!r}: a pytest_gnus.LoadedModel is needed")
     return replace(model, load_seconds=time.perf_counter() - started)
 
 

@@ -59,6 +59,7 @@ class RunSummary:
         self.write_errors: list[str] = []
         self.reporter_errors: list[str] = []
         self.changed_exit_status = False
+        self.passes_although_blocked: list[str] = []
 
     def take(self, finished: FinishedItem, seconds: float) -> None:
         """Write the item's record at once, so that nothing measured is lost with the session."""
@@ -99,13 +100,16 @@ class RunSummary:
                     not_gated=self._not_gated,
                     without_artifact=niche.niche in without_artifact,
                     gates=self._niche_gates(niche, quantized),
-                    warnings=fallen_benchmarks(quantized),
+                    warnings=(*fallen_benchmarks(quantized), *self._problems_of_decisions()),
                 )
                 self.verdicts.append(verdict)
                 self._write(verdict, rows)
                 if verdict.must_fail:
                     self._suggest_repairs(niche.niche, rows)
         self._upload()
+
+    def _problems_of_decisions(self) -> list[str]:
+        return [] if self._not_gated else self._references.decision_problems
 
     def _suggest_repairs(self, niche: str, rows: Sequence[Row]) -> None:
         """Write what a person should look at. A report that cannot be made changes no verdict."""
@@ -173,6 +177,11 @@ class RunSummary:
             write_json(self._store.artifacts / "verdicts" / f"{verdict.niche}.json", content)
         except OSError as error:
             self.write_errors.append(f"verdict of {verdict.niche}: {error}")
+
+    def note_pass(self) -> None:
+        """The session exits with 0: keep in mind of which niches that says nothing."""
+        promoted = {verdict.niche for verdict in self.verdicts if verdict.verdict == "promote"}
+        self.passes_although_blocked = [n.niche for n in self._niches if n.niche not in promoted]
 
     @property
     def must_not_pass(self) -> bool:

@@ -15,7 +15,7 @@ _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", 
 
 def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
     """Write the table and a line per niche; nothing where nothing ran."""
-    if not summary.rows and not summary.reporter_errors:
+    if not (summary.rows or summary.reporter_errors or summary.passes_although_blocked):
         return
     terminal.section("benchmark summary")
     terminal.write_line(
@@ -44,7 +44,15 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
     if summary.changed_exit_status:
-        terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
+        blocked = any(verdict.must_fail for verdict in summary.verdicts)
+        why = "a niche is blocked" if blocked else "not everything could be written"
+        terminal.write_line(f"no test failed, but {why}: exit status 1", red=True)
+    if summary.passes_although_blocked:
+        terminal.write_line(
+            f"exit status 0 says nothing of {', '.join(summary.passes_although_blocked)}: a part was not "
+            "measured, or nothing was gated",
+            red=True,
+        )
     for error in summary.write_errors:
         terminal.write_line(f"could not be written: {error}", red=True)
     for error in summary.reporter_errors:

@@ -204,7 +204,7 @@ def test_a_diagnostic_benchmark_below_a_gate_of_others_warns(toy):
     conftest(toy, GATE.format(answer="GateResult('mine', False, detail='too low')"))
     toy.niche(diagnostic=["colours"])
     result = toy.run("--niche=toy")
-    result.assert_outcomes(passed=2, warnings=7)
+    result.assert_outcomes(passed=2, warnings=8)
     result.stdout.fnmatch_lines(["*colours[[]toy-quantized[]]: mine failed: too low*"])
     assert toy.record("colours")["status"] == "warned"
 
@@ -280,3 +280,27 @@ def test_a_reporter_that_fails_where_nothing_ran_is_said_too(toy):
     result = toy.run("--niche=toy", "-k", "nothing")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["a reporter failed: *raised ValueError: 0*"])
+
+
+@pytest.mark.parametrize("hook", ["pytest_gnus_run_finished(verdicts)", "pytest_gnus_item_finished(outcome)"])
+def test_a_reporter_does_not_decide_the_exit_status(toy, hook):
+    conftest(toy, f"import sys\ndef {hook}: sys.exit(0)")
+    toy.benchmark("colours", gates={"hard_floor": 0.99})
+    result = toy.run("--niche=toy")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert toy.verdict()["verdict"] == "block"
+    result.stdout.fnmatch_lines(["a reporter failed: *raised SystemExit: 0*"])
+
+
+def test_a_provider_that_gives_no_model_is_told(toy):
+    conftest(
+        toy,
+        "from pytest_gnus import Provider\n"
+        "class Mine(Provider):\n"
+        "    name = 'mine'\n"
+        "    def load(self, spec, options): return 1\n"
+        "def pytest_gnus_providers(): return Mine()\n",
+    )
+    result = toy.run("--niche=toy", "--gnus-model=mine:x", "--gnus-variant=quantized")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["ModelError: the provider of mine:x gave 1: a pytest_gnus.LoadedModel *"])

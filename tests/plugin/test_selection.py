@@ -211,3 +211,25 @@ def test_an_option_wins_over_its_ini_setting(toy):
 def test_a_wrong_ini_setting_is_named_as_such(toy):
     toy.pytester.makeini("[pytest]\ngnus_mode = nonsense\n")
     toy.run("--niche=toy").stderr.fnmatch_lines(["*ini setting gnus_mode: found 'nonsense'*"])
+
+
+@pytest.mark.parametrize(
+    "option", ["model", "history", "artifacts", "source", "variant", "experiment", "dtype"]
+)
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_option_without_a_value_is_not_as_good_as_none(toy, option, value):
+    """An unset variable of a CI: `--gnus-model=$MODEL`."""
+    result = toy.run("--niche=toy", f"--gnus-{option}={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--gnus-{option}*"])
+
+
+@pytest.mark.parametrize(
+    "options", [("--gnus-limit=5",), ("--gnus-mode=diagnostic",), ("-k", "reference"), ("test_other.py",)]
+)
+def test_a_pass_of_a_part_is_not_taken_for_the_niche(toy, options):
+    (toy.path / "test_other.py").write_text("def test_other(): pass\n")
+    result = toy.run("--niche=toy", *options)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["exit status 0 says nothing of toy: a part was not measured, or nothing *"])
+    assert "exit status 0 says nothing" not in toy.run("--niche=toy").stdout.str()

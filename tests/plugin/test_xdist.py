@@ -336,3 +336,11 @@ def test_a_number_of_workers_that_is_none(toy, value):
     result = toy.run("--niche=ape", f"--gnus-workers-per-device={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*--gnus-workers-per-device*{value}*"])
+
+
+def test_each_item_on_each_worker_is_refused(toy):
+    workspace(toy, ("ape",))
+    result = toy.run("--niche=ape", "-n", "2", "--dist=each")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--dist=each measures every item on each worker" in result.stdout.str() + result.stderr.str()
+    assert toy.records() == []
