@@ -5,9 +5,13 @@ Every model refuses unknown keys and does no conversion between types: `"0.2"` i
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from pytest_gnus.errors import did_you_mean
 
 Source = Literal["huggingface", "local"]
 Mode = Literal["canonical", "diagnostic"]
@@ -19,7 +23,7 @@ METRIC_ORDER = ("acc_norm", "acc", "pass@1", "f1", "exact_match", "rouge1", "rou
 #: Metrics whose values lie in [0, 1]; a floor above 1 for one of these is a percentage by mistake.
 UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes", "rouge2", "rougeLsum", "mcc", "brier_score"}
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Strict(BaseModel):
@@ -95,6 +99,47 @@ class Dataset(_Strict):
     local: str | None = Field(default=None, min_length=1)
 
 
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+#: What generation settings that every model knows may be; others are the model's own.
+GENERATION: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "do_sample": ("true or false", lambda value: isinstance(value, bool)),
+    "temperature": ("a number from 0 up", lambda value: _is_number(value) and value >= 0),
+    "top_p": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
+    "top_k": ("a whole number", lambda value: type(value) is int),
+    "until": ("a text or a list of texts", lambda value: _is_texts(value)),
+    **dict.fromkeys(_LENGTHS, ("a whole number from 1 up", lambda value: type(value) is int and value >= 1)),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return all(isinstance(entry, str) for entry in (value if isinstance(value, list) else [value]))
+
+
+def _check_generation(settings: dict[str, Any]) -> dict[str, Any]:
+    """Generation settings; a group's may be given task by task.
+
+    Raises:
+        ValueError: a value that cannot be meant, or a key that is nearly one that every model knows.
+    """
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            _check_generation(value)
+        elif key in GENERATION:
+            allowed, fits = GENERATION[key]
+            if value is not None and not fits(value):
+                raise ValueError(f"{key}: {value!r}, where {allowed} is needed")
+        elif hint := did_you_mean(key, GENERATION):
+            raise ValueError(f"the unknown setting {key!r}. {hint}")
+    return settings
+
+
+Generation = Annotated[dict[str, Any], AfterValidator(_check_generation)]
+
+
 class DiagnosticOverrides(_Strict):
     """What diagnostic mode changes (D-03). `task` holds keys of the lm-eval task config to replace."""
 
@@ -103,7 +148,7 @@ class DiagnosticOverrides(_Strict):
     fewshot_seed: int | None = None
     chat_template: bool | str | None = None
     system_instruction: str | None = None
-    generation_kwargs: dict[str, Any] = Field(default_factory=dict)
+    generation_kwargs: Generation = Field(default_factory=dict)
     dataset: Dataset | None = None
     limit: int | None = Field(default=None, ge=1)
 
@@ -111,17 +156,17 @@ class DiagnosticOverrides(_Strict):
 class PromptBundle(_Strict):
     """One file `config/prompts/<name>.yaml`: how models are asked, under one name."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=NAME)
     description: str = ""
     system_prompt: str | None = None
     chat_template: bool | str | None = None
-    generation: dict[str, Any] = Field(default_factory=dict)
+    generation: Generation = Field(default_factory=dict)
 
 
 class Experiment(_Strict):
     """One file `config/experiments/<name>.yaml`: benchmarks x models x rounds."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=NAME)
     description: str = ""
     niche: str | None = Field(default=None, min_length=1)
     benchmarks: list[str] = Field(default_factory=list)
@@ -136,7 +181,7 @@ class Experiment(_Strict):
 class Benchmark(_Strict):
     """One file `benchmarks/<name>.yaml`."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=NAME)
     description: str = ""
     task: str | dict[str, Any] | None = None
     num_fewshot: int | None = Field(default=None, ge=0)
@@ -198,7 +243,7 @@ class NicheBenchmarks(_Strict):
 class Niche(_Strict):
     """One file `config/specialists/<niche>.yaml`."""
 
-    niche: str = Field(pattern=_NAME)
+    niche: str = Field(pattern=NAME)
     description: str = ""
     model: ModelEntry | None = None
     benchmarks: NicheBenchmarks

@@ -20,6 +20,9 @@ from pytest_gnus.experiments.result import ExperimentResult
 from pytest_gnus.gates.pairing import Outcome
 from pytest_gnus.records.store import STAMP, write_atomically, write_json
 
+#: What every line of results has, and a line of other data hardly.
+_KEYS = {"run_id", "experiment", "round_index", "benchmark", "model", "status"}
+
 
 class ResultsFile:
     """A JSON-lines file that results are appended to. At most the line being written can be lost.
@@ -40,6 +43,8 @@ class ResultsFile:
             RecordError: another run is writing to it, or it holds something else than results.
             OSError: it cannot be written.
         """
+        if self.path.exists() and not self.path.is_file():
+            raise RecordError(f"{self.path}: results go to a file, and this is none")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("a+b")
         try:
@@ -106,17 +111,22 @@ class ResultsFile:
 
 
 def _is_result(line: bytes) -> bool:
-    if not line.endswith(b"\n"):
-        return False
+    content = _content(line) if line.endswith(b"\n") else None
+    return isinstance(content, dict) and content.keys() >= _KEYS
+
+
+def _content(line: bytes) -> Any:
+    """What a line says; None where it is no JSON."""
     try:
-        return isinstance(json.loads(line), dict)
+        return json.loads(line)
     except ValueError:
-        return False
+        return None
 
 
 def _may_be_part_of_a_result(line: bytes) -> bool:
     """A line of ours that was cut off, or that a crash of the machine left as zeros."""
-    return line.startswith((b'{"run_id"', b"\0")) or b'{"run_id"'.startswith(line)
+    begins = line.startswith((b'{"run_id"', b"\0")) or b'{"run_id"'.startswith(line)
+    return begins and _content(line) is None
 
 
 def read_results(path: Path) -> list[ExperimentResult]:
@@ -168,13 +178,16 @@ class ExperimentOutput:
         self.results: list[ExperimentResult] = []
         self.report: ExperimentReport | None = None
         self.write_errors: list[str] = []
+        stem = self.file.path.name.removesuffix(".jsonl")
+        if self.file.path.with_name(f"{stem}.report.json").exists():
+            stem = f"{stem}_{run_id}"  # results are appended; the report of an earlier run stays
+        self._stem = stem
 
     @property
     def report_files(self) -> tuple[Path, Path]:
         """JSON and Markdown, beside the results."""
         path = self.file.path
-        stem = path.name.removesuffix(".jsonl")
-        return path.with_name(f"{stem}.report.json"), path.with_name(f"{stem}.report.md")
+        return path.with_name(f"{self._stem}.report.json"), path.with_name(f"{self._stem}.report.md")
 
     def open(self) -> None:
         """See `ResultsFile.open`."""
@@ -209,9 +222,9 @@ class ExperimentOutput:
             (item.round_index, item.niche or None, item.benchmark.name, item.label): place
             for place, item in enumerate(self._plan.items)
         }
-        results = sorted(
-            self.results, key=lambda r: order[r.round_index, r.niche, r.benchmark, r.model_label]
-        )
+        # An item that xdist tried again has two lines; what it came to is the last one.
+        last = {order[r.round_index, r.niche, r.benchmark, r.model_label]: r for r in self.results}
+        results = [last[place] for place in sorted(last)]
         self.report = make_report(self._plan, self._run_id, self.file.path, results, self._documents_of)
         json_file, markdown_file = self.report_files
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +70,19 @@ class ExperimentPlan:
     niches: tuple[str, ...]
     mode: Mode
     items: tuple[ExperimentItem, ...]
+    prompt_bundle: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How everything is measured, for the report: what is not canonical stands here."""
+        return {
+            "mode": self.mode,
+            "source": self.items[0].request.source if self.items else None,
+            "limit": self.items[0].run_limit if self.items else None,
+            "prompt_bundle": self.prompt_bundle,
+            "changes": dict(self.changes),
+        }
 
     @property
     def benchmarks(self) -> list[str]:
@@ -133,6 +146,10 @@ class _Planning:
             models=tuple(self._request.model_identifiers),
             niches=tuple(niche.niche for niche in niches),
             mode="diagnostic" if changes is not None else self._settings.mode,
+            prompt_bundle=self._request.prompt_bundle_name,
+            changes={name: getattr(changes, name) for name in sorted(changes.model_fields_set)}
+            if changes is not None
+            else {},
             items=tuple(
                 self._item(niche, benchmark, required, model, round_index, changes)
                 for round_index in range(rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ class ModelComparison:
 class ExperimentReport:
     """An experiment that has ended.
 
-    `planned` counts its combinations, of which some may not have run.
+    `planned` counts its combinations, of which some may not have run; `settings` say how they were measured.
 
     `benchmarks` are distinct names in first-seen order, `models` as they were given, `results` with the
     rounds outermost.
@@ -95,6 +96,7 @@ class ExperimentReport:
     name: str = "experiment"
     run_id: str = ""
     planned: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
     results: list[ExperimentResult] = field(default_factory=list)
     summaries: list[ModelSummary] = field(default_factory=list)
     comparisons: list[ModelComparison] = field(default_factory=list)
@@ -113,6 +115,7 @@ class ExperimentReport:
             "output_file": self.output_file,
             "repeat": self.repeat,
             "planned": self.planned,
+            "settings": _json(self.settings),
             "benchmarks": list(self.benchmarks),
             "models": list(self.models),
             "method": METHOD,
@@ -126,6 +129,7 @@ class ExperimentReport:
             f"# Experiment {self.name}",
             f"Run {self.run_id}, {_count(self.repeat, 'round')}, benchmarks of {self.benchmark_file}; "
             f"{len(self.results)} of {self.planned} combinations ran.",
+            *([f"Measured with {told(self.settings)}."] if self.settings else []),
         ]
         if self.summaries:
             parts.append(summary_table(self, "github"))
@@ -156,10 +160,26 @@ def make_report(
         name=plan.name,
         run_id=run_id,
         planned=len(plan.items),
+        settings=plan.settings,
         results=list(results),
         summaries=list(statistics_of.summaries()),
         comparisons=list(statistics_of.comparisons()),
     )
+
+
+def told(settings: Mapping[str, Any]) -> str:
+    """Settings that are there, in words."""
+    given = {name: value for name, value in _json(settings).items() if value not in (None, {})}
+    return ", ".join(
+        f"{name} {json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"
+        for name, value in given.items()
+    )
+
+
+def _json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain JSON: what a file could say and JSON cannot, as text."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
 
 
 class _Statistics:

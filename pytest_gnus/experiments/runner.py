@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,7 +14,7 @@ from pytest_gnus.experiments.request import ExperimentRequest, experiment_file
 from pytest_gnus.models.provider import Provider
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.options import MODES, SOURCES
-from pytest_gnus.schema import Mode, Source
+from pytest_gnus.schema import NAME, DiagnosticOverrides, Mode, Source
 from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
@@ -103,6 +104,7 @@ class ExperimentRunner:
             for key, value, known in (("mode", request.mode, MODES), ("source", request.source, SOURCES))
             if value is not None and value not in known
         ]
+        problems += _problems_of_types(request)
         if problems:
             raise ConfigError(problems)
         settings = Settings(
@@ -131,3 +133,29 @@ class ExperimentRunner:
             output.take(unmeasured(item, output.name, run.run_id, "error", text))
             return
         output.take(*measured(state, output.name, run.run_id))
+
+
+def _problems_of_types(request: ExperimentRequest) -> Iterator[Problem]:
+    """What a file's schema would say of a request that a program makes."""
+    checks = (
+        ("name", request.name, re.fullmatch(NAME, str(request.name)), "letters, digits, `.`, `_` and `-`"),
+        ("repeat", request.repeat, type(request.repeat) is int, "a whole number"),
+        (
+            "limit",
+            request.limit,
+            request.limit is None or (type(request.limit) is int and request.limit >= 1),
+            "a whole number from 1 up",
+        ),
+        ("models", request.model_identifiers, not isinstance(request.model_identifiers, str), "a list"),
+        ("benchmarks", request.benchmark_names, not isinstance(request.benchmark_names, str), "a list"),
+        ("niche", request.niches, not isinstance(request.niches, str), "a list"),
+        (
+            "overrides",
+            request.overrides,
+            isinstance(request.overrides, (Mapping, DiagnosticOverrides)),
+            "a mapping",
+        ),
+    )
+    for key, value, fits, allowed in checks:
+        if not fits:
+            yield Problem(*request.place(key), repr(value), allowed)

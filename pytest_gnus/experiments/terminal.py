@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gnus.experiments.output import ExperimentOutput
-from pytest_gnus.experiments.report import comparison_table, summary_table
+from pytest_gnus.experiments.report import comparison_table, summary_table, told
 
 
 def show(
@@ -24,6 +24,7 @@ def show(
     if report is None or not (report.results or output.file.notes or reporter_errors):
         return
     terminal.section(f"experiment {report.name}")
+    terminal.write_line(f"measured with {told(report.settings)}")
     if report.summaries:
         terminal.write_line(summary_table(report))
         terminal.write_line("")

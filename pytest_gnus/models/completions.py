@@ -236,6 +236,7 @@ class CompletionsModel(TokenLanguageModel):
 
     def _prompt(self, context: str, settings: Mapping[str, Any]) -> _Prompt:
         asked = GenerationSettings.of(settings)
+        asked.tell_unknown(self.usage)
         if self.tokenizer is None or not self.max_length:
             return _Prompt(context, asked)
         room = room_for_prompt(self.max_length, asked.max_tokens)

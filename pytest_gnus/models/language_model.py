@@ -74,6 +74,7 @@ class MLXLanguageModel(TokenLanguageModel):
 
     def _generation_request(self, context: str, settings: dict[str, Any]) -> GenerationRequest:
         asked = GenerationSettings.of(settings)
+        asked.tell_unknown(self.usage)
         room = room_for_prompt(self.max_length, asked.max_tokens)
         tokens = self.tok_encode(context) or [self.prefix_token_id]
         self.usage.truncated_prompts += len(tokens) > room

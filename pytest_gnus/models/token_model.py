@@ -20,17 +20,19 @@ from pytest_gnus.models.usage import Usage
 DEFAULT_GENERATED_TOKENS = 256
 _LENGTH_KEYS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "model_max_length")
 _DEFAULT_LENGTH = 2048
+_SETTINGS = {"max_gen_toks", "until", "do_sample", "temperature", "top_p", "top_k"}
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """What a request says of its output. `temperature` 0 is greedy."""
+    """What a request says of its output. `temperature` 0 is greedy. `unknown` are settings not known here."""
 
     max_tokens: int
     stop: tuple[str, ...]
     temperature: float
     top_p: float
     top_k: int
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> GenerationSettings:
@@ -42,7 +44,13 @@ class GenerationSettings:
             temperature=float(plain["temperature"]) if plain["do_sample"] else 0.0,
             top_p=float(plain.get("top_p") or 0.0),
             top_k=int(plain.get("top_k") or 0),
+            unknown=tuple(sorted(plain.keys() - _SETTINGS)),
         )
+
+    def tell_unknown(self, usage: Usage) -> None:
+        """A setting that changes nothing must not look as if it had been obeyed."""
+        for name in self.unknown:
+            usage.note(f"the generation setting {name!r} is not known to this model and changes nothing")
 
 
 @dataclass(frozen=True)

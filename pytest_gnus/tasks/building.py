@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
+from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.api.task import Task
 from lm_eval.config.group import GroupConfig
 from lm_eval.tasks import TaskManager
@@ -69,12 +70,27 @@ def build(
     """
     register_metrics()
     if isinstance(task, str):
-        return _build_named(name, task, data, overrides, subtasks)
-    if subtasks:
+        built = _build_named(name, task, data, overrides, subtasks)
+    elif subtasks:
         raise EvaluationError(
             f"{name}: `subtasks:` narrows an lm-eval group; this benchmark's task is a mapping"
         )
-    return _build_inline(name, task, data, overrides)
+    else:
+        built = _build_inline(name, task, data, overrides)
+    for leaf in built.leaves.values():
+        _check_metrics(name, leaf)
+    return built
+
+
+def _check_metrics(name: str, task: Task) -> None:
+    """lm-eval only logs a metric that it does not know, and fails once the model has answered."""
+    functions: Mapping[str, Any] = getattr(task, "_metric_fn_list", {})
+    if getattr(task.config, "process_results", None) is not None:
+        return
+    for metric, function in functions.items():
+        if function is None:
+            hint = did_you_mean(str(metric), METRIC_REGISTRY)
+            raise EvaluationError(f"{name}: lm-eval has no metric {metric!r}. {hint}".rstrip())
 
 
 def _build_inline(

@@ -12,8 +12,16 @@ import pytest
 from pytest_gnus.errors import RecordError
 from pytest_gnus.experiments.output import ResultsFile, read_documents
 
-FIRST, SECOND = ({"run_id": "r", "score": score} for score in (0.25, 0.5))
-LINE = b'{"run_id": "r", "score": 0.25}\n'
+RESULT = {
+    "run_id": "r",
+    "experiment": "e",
+    "round_index": 0,
+    "benchmark": "b",
+    "model": "m",
+    "status": "error",
+}
+FIRST, SECOND = ({**RESULT, "score": score} for score in (0.25, 0.5))
+LINE, NEXT = (json.dumps(content).encode() + b"\n" for content in (FIRST, SECOND))
 
 
 def append(path: Path, *contents: dict) -> ResultsFile:
@@ -42,10 +50,10 @@ def test_a_line_cut_off_anywhere_is_moved_aside_and_said(tmp_path, cut):
     path.write_bytes(LINE + LINE[:cut])
     notes = append(path, SECOND).notes
     if cut == len(LINE) - 1:  # only the end of the line is missing: nothing is lost
-        assert path.read_bytes() == LINE + LINE + b'{"run_id": "r", "score": 0.5}\n'
+        assert path.read_bytes() == LINE + LINE + NEXT
         assert notes == beside(path) == []
         return
-    assert path.read_bytes() == LINE + b'{"run_id": "r", "score": 0.5}\n'
+    assert path.read_bytes() == LINE + NEXT
     (damaged,) = beside(path)
     assert damaged.read_bytes() == LINE[:cut]
     assert notes == [
@@ -118,3 +126,22 @@ def test_broken_documents_are_an_error_that_names_the_file(tmp_path):
             path.write_bytes(content)
         with pytest.raises(RecordError, match=r"documents\.jsonl\.gz cannot be read"):
             read_documents(path)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"question": "Which?", "answer": 1}', '{"run_id": "r", "score": 0.5}', "[1]"]
+)
+def test_json_lines_of_something_else_are_left_alone(tmp_path, line):
+    path = tmp_path / "test.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(RecordError, match="line 1 is no result of an experiment"):
+        append(path, FIRST)
+    assert path.read_text() == f"{line}\n"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_takes_no_results(tmp_path, make):
+    path = tmp_path / "results.jsonl"
+    make(path)
+    with pytest.raises(RecordError, match="results go to a file, and this is none"):
+        ResultsFile(path).open()

@@ -159,3 +159,44 @@ def test_importing_the_names_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"repeat": "2"}, "repeat: found '2'; allowed: a whole number"),
+        ({"repeat": 2.5}, "repeat: found 2.5; allowed: a whole number"),
+        ({"limit": 0}, "limit: found 0; allowed: a whole number from 1 up"),
+        ({"name": "../../x y"}, "name: found '../../x y'; allowed: letters, digits"),
+        ({"model_identifiers": "demo:random"}, "models: found 'demo:random'; allowed: a list"),
+        ({"benchmark_names": "colours"}, "benchmarks: found 'colours'; allowed: a list"),
+        ({"niches": "toy"}, "niche: found 'toy'; allowed: a list"),
+        ({"overrides": 3}, "overrides: found 3; allowed: a mapping"),
+        (
+            {"overrides": {"generation_kwargs": {"temprature": 0.7}}},
+            "the unknown setting 'temprature'. Did you mean 'temperature'?",
+        ),
+    ],
+)
+def test_what_a_program_asks_for_is_checked_as_a_file_is(project, changes, message):
+    with pytest.raises(ConfigError) as raised:
+        ExperimentRunner(project).run(request(**changes))
+    assert message in str(raised.value)
+    assert not (project / "artifacts").exists()
+
+
+def test_the_report_says_how_it_was_measured_and_that_of_an_earlier_run_stays(project):
+    runner = ExperimentRunner(project)
+    asked = request(output_file=project / "out.jsonl", limit=4)
+    reports = [runner.run(asked) for _ in range(2)]
+    assert reports[0].settings == {
+        "mode": "canonical",
+        "source": "local",
+        "limit": 4,
+        "prompt_bundle": None,
+        "changes": {},
+    }
+    written = sorted(project.glob("out*.report.json"))
+    assert [json.loads(path.read_text())["run_id"] for path in written] == [one.run_id for one in reports]
+    markdown = (project / "out.report.md").read_text()
+    assert "Measured with mode canonical, source local, limit 4." in markdown

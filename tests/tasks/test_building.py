@@ -245,3 +245,14 @@ def test_uspto_leaves_out_the_class_that_is_no_section(tmp_path: Path) -> None:
     with quiet_harness(1):
         built = build("uspto_classification", task, local(tmp_path, "u", num_fewshot=0), {}, [])
     assert [doc["label"] for doc in built.leaves["uspto_classification"].eval_docs] == list(range(8))
+
+
+def test_a_metric_that_lm_eval_does_not_know_is_told_before_anything_runs(tmp_path: Path) -> None:
+    written(tmp_path, "colours/test.jsonl", choice_documents([0, 1]))
+    metrics = [{"metric": "rouge9", "aggregation": "mean", "higher_is_better": True}]
+    task = choice_task("colours", metric_list=metrics)
+    with (
+        pytest.raises(EvaluationError, match=r"colours: lm-eval has no metric 'rouge9'\. Did you mean"),
+        quiet_harness(1),
+    ):
+        build("colours", task, local(tmp_path, "colours", num_fewshot=0), {}, [])
