@@ -22,7 +22,7 @@ gate: $(VENV)/.gate-installed
 	$(BIN)/python -m pytest --niche=patents
 
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist=worksteal
 
 lint: $(VENV)/.test-installed
 	$(BIN)/python -m ruff check .

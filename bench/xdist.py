@@ -4,8 +4,8 @@
 
 Each side in turn, in processes of its own: `-n 0`, then `-n 2`. Wall time of the whole session, and the most
 memory that its processes held together at one time (proportional set size, which counts shared pages once;
-Linux only). The documents are generated multiple-choice questions; every niche has a reference and a
-quantized variant, both with the same weights, as for a model that loads once for each niche.
+Linux only). The documents are generated multiple-choice questions; each niche has a copy of the model of its
+own, for both of its variants, so that a niche loads one model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -63,11 +64,13 @@ def make_workspace(root: Path, model: str, documents: int) -> None:
             {"name": name, "task": task, "num_fewshot": 0, "metric": "acc", "gates": {"hard_floor": 0.0}},
         )
     for niche in NICHES:
+        own = root / "models" / niche
+        shutil.copytree(model, own)
         write(
             root / "config" / "specialists" / f"{niche}.yaml",
             {
                 "niche": niche,
-                "model": {"quantized": model, "reference": model},
+                "model": {"quantized": str(own), "reference": str(own)},
                 "benchmarks": {"blocking": list(BENCHMARKS), "diagnostic": []},
             },
         )
@@ -92,7 +95,7 @@ def memory_of_group(group: int) -> int:
 def measure(root: Path, workers: int) -> tuple[float, int]:
     """(wall seconds, the most bytes at one time) of one session."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}"]
-    command += [f"--niche={niche}" for niche in NICHES]
+    command += ["--gnus-source=local", *(f"--niche={niche}" for niche in NICHES)]
     started = time.perf_counter()
     process = subprocess.Popen(
         command, cwd=root, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -19,6 +20,11 @@ CHOICES = ["red", "green", "blue", "grey"]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--real-model", help="directory of the real 135M model (see .ci/run)")
     parser.addoption("--real-data", help="folder with real benchmark data (see .ci/run)")
+
+
+# How long an example takes says more of the machine than of the product.
+hypothesis.settings.register_profile("gnus", deadline=None)
+hypothesis.settings.load_profile("gnus")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
