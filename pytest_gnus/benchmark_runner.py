@@ -12,13 +12,12 @@ from pytest_gnus.errors import ConfigError, GnusError, Problem, did_you_mean, li
 from pytest_gnus.models import registry
 from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.provider import Provider
-from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.plan import BenchmarkItem, Planner
 from pytest_gnus.records.store import RecordStore
 from pytest_gnus.run import ItemState, Run
 from pytest_gnus.schema import Mode, Source
 from pytest_gnus.settings import API_SOURCE, Settings
-from pytest_gnus.workspace import Workspace, find_root, load_workspace
+from pytest_gnus.workspace import Workspace, open_workspace
 
 
 class BenchmarkRunner:
@@ -33,20 +32,7 @@ class BenchmarkRunner:
     """
 
     def __init__(self, project_root: Path | str | None = None, providers: Iterable[Provider] = ()) -> None:
-        root = Path(project_root) if project_root is not None else find_root(Path.cwd())
-        if root is None:
-            raise ConfigError(
-                [
-                    Problem(
-                        str(Path.cwd()),
-                        "",
-                        "no workspace",
-                        "a folder with config/specialists/, or one above it",
-                    )
-                ]
-            )
-        known = BUILT_IN.extended(("BenchmarkRunner", provider) for provider in providers)
-        self._workspace = load_workspace(root.resolve(), known)
+        self._workspace = open_workspace(project_root, "BenchmarkRunner", providers)
 
     @property
     def workspace(self) -> Workspace:

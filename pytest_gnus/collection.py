@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -83,17 +83,10 @@ class GnusFunction(pytest.Function):
         return super().repr_failure(excinfo)
 
 
-class BenchmarkFunction(GnusFunction):
-    """Measures one benchmark."""
+class MeasuringFunction(GnusFunction):
+    """Measures one benchmark, for a gate or for an experiment."""
 
     planned: BenchmarkItem
-
-    @classmethod
-    def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
-        item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
-        item.planned = planned
-        item.mark(planned.niche, planned.benchmark.name, planned.variant, blocking=planned.blocking)
-        return item
 
     @cached_property
     def state(self) -> ItemState:
@@ -101,6 +94,17 @@ class BenchmarkFunction(GnusFunction):
         from pytest_gnus.run import ItemState
 
         return ItemState(self.planned)
+
+
+class BenchmarkFunction(MeasuringFunction):
+    """Measures one benchmark and gates it."""
+
+    @classmethod
+    def make(cls, parent: BenchmarkFile, planned: BenchmarkItem) -> BenchmarkFunction:
+        item: BenchmarkFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
+        item.planned = planned
+        item.mark(planned.niche, planned.benchmark.name, planned.variant, blocking=planned.blocking)
+        return item
 
 
 class ArtifactFunction(GnusFunction):
@@ -153,14 +157,23 @@ def sort_items(items: list[pytest.Item], plan: Sequence[BenchmarkItem]) -> None:
     Artifacts come before all benchmarks: a broken one is to fail before anything is run on it. They keep the
     places that such items had; other tests stay where they are.
     """
-    rank = {planned.key: index for index, planned in enumerate(plan)}
-    places = [
-        index for index, item in enumerate(items) if isinstance(item, (ArtifactFunction, BenchmarkFunction))
-    ]
     artifacts = [item for item in items if isinstance(item, ArtifactFunction)]
-    ours = sorted(
-        (item for item in items if isinstance(item, BenchmarkFunction)), key=lambda i: rank[i.planned.key]
-    )
+    ours = as_planned((item for item in items if isinstance(item, BenchmarkFunction)), plan)
     order = by_model([item.planned for item in ours])
-    for place, item in zip(places, [*artifacts, *(ours[index] for index in order)], strict=True):
+    put_in_their_places(items, [*artifacts, *(ours[index] for index in order)])
+
+
+_Measuring = TypeVar("_Measuring", bound=MeasuringFunction)
+
+
+def as_planned(items: Iterable[_Measuring], plan: Sequence[BenchmarkItem]) -> list[_Measuring]:
+    """Items in the order of their plan."""
+    rank = {planned.key: index for index, planned in enumerate(plan)}
+    return sorted(items, key=lambda item: rank[item.planned.key])
+
+
+def put_in_their_places(items: list[pytest.Item], ours: Sequence[GnusFunction]) -> None:
+    """Put the product's items of a session, in place, into this order; other tests stay where they are."""
+    places = [index for index, item in enumerate(items) if isinstance(item, GnusFunction)]
+    for place, item in zip(places, ours, strict=True):
         items[place] = item

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gnus import settings as settings_room
 from pytest_gnus.collection import (
-    MARKERS,
     ArtifactFunction,
     BenchmarkFile,
     BenchmarkFunction,
@@ -21,17 +19,17 @@ from pytest_gnus.collection import (
     items_by_file,
     sort_items,
 )
-from pytest_gnus.errors import ConfigError, HookError, Problem
-from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.errors import ConfigError, HookError
 from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.models.device import expected_device
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
+from pytest_gnus.starting import enter, resolved, workspace_root
 from pytest_gnus.versions import package_versions
-from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device, use_part_of_cores
-from pytest_gnus.workspace import Workspace, find_root, load_workspace
+from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device
+from pytest_gnus.workspace import Workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
@@ -97,40 +95,21 @@ class Session:
         Raises:
             pytest.UsageError: with every problem of options and files at once.
         """
-        root = find_root(config.rootpath, config.invocation_params.dir)
-        if root is None:
-            raise pytest.UsageError(
-                "pytest-gnus: --niche needs a workspace: there is no folder config/specialists/ in "
-                f"{config.rootpath} or above"
-            )
-        check_conftest(config, root)
+        root = workspace_root(config, "--niche")
         hooks = Hooks(config)
         try:
             workspace, settings = cls._resolved(config, root, hooks.providers())
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
         session = cls(config, workspace, settings, hooks)
-        config.stash[SESSION_KEY] = session
-        use_part_of_cores(config, _scopes(session._plan))
-        for marker in MARKERS:
-            config.addinivalue_line("markers", marker)
-        if config.args_source is not pytest.Config.ArgsSource.ARGS:
-            # The artifacts first: a broken one is to fail before anything is run on it.
-            config.args = [*map(str, session.artifact_files), str(workspace.benchmarks_directory)]
+        # The artifacts first: a broken one is to fail before anything is run on it.
+        paths = [*session.artifact_files, workspace.benchmarks_directory]
+        enter(config, session, _scopes(session._plan), paths)
         return session
 
     @classmethod
     def _resolved(cls, config: pytest.Config, root: Path, providers: Providers) -> tuple[Workspace, Settings]:
-        problems: list[Problem] = []
-        workspace: Workspace | None = None
-        try:
-            workspace = load_workspace(root, providers)
-            known = sorted(workspace.niches)
-        except ConfigError as error:
-            problems.extend(error.problems)
-            known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known, providers)
-        problems.extend(of_options)
+        workspace, settings, problems = resolved(config, root, providers)
         if workspace is not None and not problems:
             problems.extend(cls._planner(config, workspace, settings).problems())
         if problems or workspace is None:
@@ -309,23 +288,6 @@ def _scopes(items: Iterable[BenchmarkItem]) -> int:
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What a report of an xdist worker brings as lists."""
     return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
-
-
-def check_conftest(config: pytest.Config, root: Path) -> None:
-    """The workspace's conftest must be in force: a gate that it adds is not to be left out silently.
-
-    pytest does not load one that lies above its root directory, as after a start in a folder of a project
-    without an ini file.
-    """
-    conftest = root / "conftest.py"
-    if config.option.noconftest or not conftest.is_file():
-        return
-    loaded = (Path(name) for name, _ in config.pluginmanager.list_name_plugin() if name)
-    if not any(path.name == "conftest.py" and path.is_file() and path.samefile(conftest) for path in loaded):
-        raise pytest.UsageError(
-            f"pytest-gnus: pytest has not loaded {conftest}, with whatever gates, providers and fixtures it "
-            f"holds: start pytest in {root}, or with --rootdir={root}"
-        )
 
 
 def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:

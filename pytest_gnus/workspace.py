@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
-from pytest_gnus.models.provider import Providers
+from pytest_gnus.models.provider import Provider, Providers
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.models.spec import parse_problem
 from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
@@ -71,6 +71,25 @@ def find_root(*starts: Path) -> Path | None:
             if (folder / "config" / "specialists").is_dir():
                 return folder
     return None
+
+
+def open_workspace(
+    project_root: Path | str | None, asked_by: str, providers: Iterable[Provider] = ()
+) -> Workspace:
+    """The workspace of a program: the one it names, or the nearest upwards from where it runs.
+
+    Args:
+        asked_by: whose `providers` these are, beside the built-in ones.
+
+    Raises:
+        ConfigError: there is no workspace, or something in it is wrong.
+    """
+    root = Path(project_root) if project_root is not None else find_root(Path.cwd())
+    if root is None:
+        allowed = "a folder with config/specialists/, or one above it"
+        raise ConfigError([Problem(str(Path.cwd()), "", "no workspace", allowed)])
+    known = BUILT_IN.extended((asked_by, provider) for provider in providers)
+    return load_workspace(root.resolve(), known)
 
 
 def load_workspace(root: Path, providers: Providers = BUILT_IN) -> Workspace:

@@ -19,7 +19,6 @@ from xdist.scheduler import LoadScopeScheduling
 from pytest_gnus.fixtures import GnusWarning
 
 _ITEM = re.compile(r"\.ya?ml::[^\[\]]+\[(?P<inside>.+)\]$")
-_ROUND = re.compile(r"^(?P<model>.+)-round\d+$")
 _VARIANT = re.compile(r"^(?P<niche>.+)-(?:baseline|reference|quantized)$")
 #: Distribution modes of xdist that keep the items of one model together.
 _HARMLESS = frozenset({"no"})
@@ -28,17 +27,14 @@ _HARMLESS = frozenset({"no"})
 def scope_of(nodeid: str) -> str | None:
     """What an item shares its worker with; None for a test that is no benchmark.
 
-    A niche's items and its SGFP4 artifact belong together, an experiment's by their model::
+    A niche's items and its SGFP4 artifact belong together::
 
         benchmarks/bigpatent.yaml::bigpatent[patents-quantized]           gnus niche patents
         config/specialists/patents.yaml::sgfp4[patents-quantized]         gnus niche patents
-        benchmarks/bigpatent.yaml::bigpatent[patents-my-model-round0]     gnus model patents-my-model
     """
     item = _ITEM.search(nodeid)
     if item is None:
         return None
-    if found := _ROUND.match(item["inside"]):
-        return f"gnus model {found['model']}"
     if found := _VARIANT.match(item["inside"]):
         return f"gnus niche {found['niche']}"
     return None

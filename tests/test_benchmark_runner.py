@@ -132,6 +132,6 @@ def test_a_project_is_found_upwards(project: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_project_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gnus.benchmark_runner.find_root", lambda *_starts: None)
+    monkeypatch.setattr("pytest_gnus.workspace.find_root", lambda *_starts: None)
     with pytest.raises(ConfigError, match="no workspace"):
         BenchmarkRunner()

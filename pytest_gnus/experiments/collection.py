@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from pytest_gnus.collection import GnusFunction
+from pytest_gnus.collection import MeasuringFunction, as_planned, put_in_their_places
 from pytest_gnus.experiments.plan import ExperimentItem
 from pytest_gnus.fixtures import GnusWarning
-
-if TYPE_CHECKING:
-    from pytest_gnus.run import ItemState
 
 
 class ExperimentFile(pytest.File):
@@ -26,7 +22,7 @@ class ExperimentFile(pytest.File):
             yield ExperimentFunction.make(self, planned)
 
 
-class ExperimentFunction(GnusFunction):
+class ExperimentFunction(MeasuringFunction):
     """Measures one benchmark on one model in one round; passes if it could be measured."""
 
     planned: ExperimentItem
@@ -42,13 +38,6 @@ class ExperimentFunction(GnusFunction):
         item.add_marker(pytest.mark.model(name=planned.label))
         item.add_marker(pytest.mark.round(index=planned.round_index))
         return item
-
-    @cached_property
-    def state(self) -> ItemState:
-        """What has become of the item; made when it runs, since collecting is to be instant."""
-        from pytest_gnus.run import ItemState
-
-        return ItemState(self.planned)
 
 
 def _test_function() -> Callable[..., None]:
@@ -71,10 +60,5 @@ def _test_function() -> Callable[..., None]:
 
 def sort_items(items: list[pytest.Item], plan: Sequence[ExperimentItem]) -> None:
     """Order an experiment's items, in place, as planned. Other tests keep their places."""
-    rank = {planned.key: index for index, planned in enumerate(plan)}
-    places = [index for index, item in enumerate(items) if isinstance(item, ExperimentFunction)]
-    ours = sorted(
-        (item for item in items if isinstance(item, ExperimentFunction)), key=lambda i: rank[i.planned.key]
-    )
-    for place, item in zip(places, ours, strict=True):
-        items[place] = item
+    ours = as_planned((item for item in items if isinstance(item, ExperimentFunction)), plan)
+    put_in_their_places(items, ours)

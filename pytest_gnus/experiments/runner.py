@@ -12,11 +12,10 @@ from pytest_gnus.errors import ConfigError, GnusError, Problem, did_you_mean, li
 from pytest_gnus.experiments.plan import ExperimentItem, ExperimentPlan, plan
 from pytest_gnus.experiments.request import ExperimentRequest, experiment_file
 from pytest_gnus.models.provider import Provider
-from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.options import MODES, SOURCES
 from pytest_gnus.schema import NAME, DiagnosticOverrides, Mode, Source
 from pytest_gnus.settings import Settings
-from pytest_gnus.workspace import Workspace, find_root, load_workspace
+from pytest_gnus.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.experiments.output import ExperimentOutput
@@ -36,12 +35,7 @@ class ExperimentRunner:
     """
 
     def __init__(self, project_root: Path | str | None = None, providers: Iterable[Provider] = ()) -> None:
-        root = Path(project_root) if project_root is not None else find_root(Path.cwd())
-        if root is None:
-            allowed = "a folder with config/specialists/, or one above it"
-            raise ConfigError([Problem(str(Path.cwd()), "", "no workspace", allowed)])
-        known = BUILT_IN.extended(("ExperimentRunner", provider) for provider in providers)
-        self._workspace = load_workspace(root.resolve(), known)
+        self._workspace = open_workspace(project_root, "ExperimentRunner", providers)
 
     @property
     def workspace(self) -> Workspace:

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gnus import settings as settings_room
-from pytest_gnus.collection import MARKERS, items_by_file
-from pytest_gnus.errors import ConfigError, HookError, Problem, RecordError
+from pytest_gnus.collection import items_by_file
+from pytest_gnus.errors import ConfigError, HookError, RecordError
 from pytest_gnus.experiments.collection import ExperimentFile, ExperimentFunction, sort_items
 from pytest_gnus.experiments.options import models_directory, requested
 from pytest_gnus.experiments.plan import ExperimentItem, ExperimentPlan, plan
-from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
-from pytest_gnus.session import check_conftest, header_lines, text_of
+from pytest_gnus.session import header_lines, text_of
 from pytest_gnus.settings import Settings
-from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device, use_part_of_cores
-from pytest_gnus.workspace import Workspace, find_root, load_workspace
+from pytest_gnus.starting import enter, resolved, workspace_root
+from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device
+from pytest_gnus.workspace import Workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.experiments.output import ExperimentOutput
@@ -88,24 +87,13 @@ class ExperimentSession:
         Raises:
             pytest.UsageError: with every problem of options and files at once.
         """
-        root = find_root(config.rootpath, config.invocation_params.dir)
-        if root is None:
-            raise pytest.UsageError(
-                "pytest-gnus: an experiment needs a workspace: there is no folder config/specialists/ in "
-                f"{config.rootpath} or above"
-            )
-        check_conftest(config, root)
+        root = workspace_root(config, "an experiment")
         hooks = Hooks(config)
         try:
             session = cls(config, hooks, *cls._resolved(config, root, hooks.providers()))
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
-        config.stash[SESSION_KEY] = session
-        use_part_of_cores(config, _scopes(session._plan))
-        for marker in MARKERS:
-            config.addinivalue_line("markers", marker)
-        if config.args_source is not pytest.Config.ArgsSource.ARGS:
-            config.args = [str(root / "benchmarks")]
+        enter(config, session, _scopes(session._plan), [root / "benchmarks"])
         return session
 
     @classmethod
@@ -122,16 +110,7 @@ class ExperimentSession:
     def _resolved(
         config: pytest.Config, root: Path, providers: Providers
     ) -> tuple[Workspace, Settings, ExperimentPlan]:
-        problems: list[Problem] = []
-        workspace: Workspace | None = None
-        try:
-            workspace = load_workspace(root, providers)
-            known = sorted(workspace.niches)
-        except ConfigError as error:
-            problems.extend(error.problems)
-            known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
-        settings, of_options = settings_room.resolve(config, root, known, providers)
-        problems.extend(of_options)
+        workspace, settings, problems = resolved(config, root, providers)
         if workspace is not None:
             try:
                 request = requested(config, workspace, settings)
