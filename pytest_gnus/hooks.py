@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import pytest
 from pytest_gnus.errors import HookError
 from pytest_gnus.models.provider import Provider, Providers
 from pytest_gnus.models.registry import BUILT_IN
+from pytest_gnus.records.fingerprint import file_sha256
 
 if TYPE_CHECKING:
     from pytest_gnus.experiments.report import ExperimentReport
@@ -69,6 +71,17 @@ class Hooks:
                     raise HookError(f"pytest_gnus_gates of {plugin} gave {fault}")
                 found.append(answer)
         return found
+
+    def gates_identity(self) -> dict[str, str | None]:
+        """The plugins that add gates, each with the digest of its code; None where that cannot be known."""
+        found: dict[str, str | None] = {}
+        for plugin in self._plugins("pytest_gnus_gates"):
+            try:
+                code = Path(inspect.getfile(plugin if inspect.ismodule(plugin) else type(plugin)))
+                found[self._name(plugin)] = file_sha256(code)
+            except (OSError, TypeError):
+                found[self._name(plugin)] = None
+        return dict(sorted(found.items()))
 
     def item_finished(
         self, niche: str, outcome: ItemOutcome, record: Mapping[str, Any] | None, path: Path | None

@@ -83,7 +83,7 @@ def pytest_gnus_run_finished(
     """The run has ended; its verdicts are on disk. Called once, where records are written.
 
     Args:
-        verdicts: one for each niche of which something ran; none after a run in which nothing did.
+        verdicts: one for each niche that was asked for; `block` where nothing of it was measured.
         artifacts: the folder of records and verdicts.
     """
 

@@ -123,4 +123,28 @@ def is_experiment(config: pytest.Config) -> bool:
     )
 
 
+def asks_for_a_part(config: pytest.Config) -> bool:
+    """Whether a part of a niche was asked for by an option, so that what is left out is left out on purpose.
+
+    What a conftest or another plugin leaves out was not asked for.
+    """
+    import pytest
+
+    if config.args_source is pytest.Config.ArgsSource.ARGS or config.getoption("gnus_variant") is not None:
+        return True
+    return any(config.getoption(name, None) for name in _SELECTING)
+
+
+#: pytest's own options that select among what was collected, or run none of it.
+_SELECTING = (
+    "keyword",
+    "markexpr",
+    "deselect",
+    "ignore",
+    "ignore_glob",
+    "lf",
+    "stepwise",
+    "setuponly",
+    "setupplan",
+)
 _OF_A_NICHE = ("model", "repeat", "output")

@@ -118,10 +118,11 @@ class BenchmarkItem:
     @property
     def not_gated_because(self) -> str | None:
         """Why the whole run gates nothing, if it does not."""
-        return _not_gated_because(self.request.mode, self.run_limit)
+        return not_gated_because(self.request.mode, self.run_limit)
 
 
-def _not_gated_because(mode: Mode, run_limit: int | None) -> str | None:
+def not_gated_because(mode: Mode, run_limit: int | None) -> str | None:
+    """Why a run with this mode and limit gates nothing, if it does not."""
     if mode == "diagnostic":
         return "a diagnostic run is never gated (D-03)"
     if run_limit is not None:
@@ -175,20 +176,36 @@ class Planner:
 
     def artifacts(self) -> list[ArtifactItem]:
         """One item for each niche whose quantized weights are in SGFP4, or, on the hub, may be."""
-        found = []
-        for niche in self.niches():
-            models = self._models(niche)
-            if "quantized" in self._variants(niche) and _may_be_sgfp4(models["quantized"]):
-                found.append(
-                    ArtifactItem(
-                        niche.niche,
-                        models["quantized"],
-                        models.get("reference"),
-                        niche.sgfp4.over(self.workspace.pipeline.sgfp4),
-                        _not_gated_because(self.settings.mode, self.settings.limit),
-                    )
-                )
-        return found
+        found = (self._artifact(niche) for niche in self.niches() if "quantized" in self._variants(niche))
+        return [artifact for artifact in found if artifact is not None]
+
+    def _artifact(self, niche: Niche) -> ArtifactItem | None:
+        models = self._models(niche)
+        if "quantized" not in models or not _may_be_sgfp4(models["quantized"]):
+            return None
+        return ArtifactItem(
+            niche.niche,
+            models["quantized"],
+            models.get("reference"),
+            niche.sgfp4.over(self.workspace.pipeline.sgfp4),
+            not_gated_because(self.settings.mode, self.settings.limit),
+        )
+
+    def required(self, niche: Niche) -> list[ArtifactItem | BenchmarkItem]:
+        """What a niche must pass to be promoted, whether or not this run was asked for all of it.
+
+        That is its artifact, and its blocking benchmarks on the reference and on the quantized weights.
+        """
+        artifact = self._artifact(niche)
+        return [
+            *([artifact] if artifact is not None else []),
+            *(
+                self._item(niche, name, variant, blocking=True)
+                for variant in VARIANT_ORDER
+                if variant != "baseline" and variant in self._models(niche)
+                for name in niche.benchmarks.blocking
+            ),
+        ]
 
     def without_artifact(self) -> list[str]:
         """Niches whose quantized weights are measured but are not in SGFP4."""

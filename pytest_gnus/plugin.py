@@ -78,6 +78,10 @@ class BenchmarkPlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self._session.sort(items)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        self._session.begin()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]

@@ -14,7 +14,7 @@ from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import Status
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.models.loaded import LoadedModel
-from pytest_gnus.models.registry import local_directory
+from pytest_gnus.models.registry import SENTINELS, local_directory
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.plan import FEWSHOT_SEED, BenchmarkItem, Weights
 from pytest_gnus.records.fingerprint import (
@@ -69,6 +69,20 @@ class Manifests:
             return self._of_directories(spec, directories)
         except OSError:
             return None
+
+    def of_files(self, spec: ModelSpec) -> str | None:
+        """The digest of a model's files on this machine, its adapter's included; None where there are none.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        if spec.provider == "demo" and spec.name in SENTINELS:
+            return canonical_sha256(str(spec))
+        directory = local_directory(spec)
+        if directory is None:
+            return None
+        adapter = {"adapter": Path(spec.adapter)} if spec.adapter else {}
+        return self._of_directories(spec, {"model": directory, **adapter})
 
     def _of_directories(self, spec: ModelSpec, directories: Mapping[str, Path]) -> str:
         if spec not in self._digests:
@@ -143,10 +157,12 @@ def build_record(
     measurement: Measurement | None = None,
     identity: Fingerprint | None = None,
     gates: Sequence[GateResult] = (),
+    build_and_settings: str | None = None,
 ) -> dict[str, Any]:
     """The record as plain JSON, but for its digest, which the store adds.
 
-    Without a measurement there is no score, whatever the status says.
+    Without a measurement there is no score, whatever the status says. `build_and_settings` is the digest of
+    what was measured, and how; see `pytest_gnus.release.evidence`.
     """
     known = identity or empty_fingerprint(item)
     return {
@@ -176,6 +192,7 @@ def build_record(
         "fingerprint_hash": known.digest,
         "fingerprint_valid": known.valid,
         "fingerprint_missing": list(known.missing),
+        "build_and_settings_sha256": build_and_settings,
         "results": {item.benchmark.name: _results(item, measurement)},
         "gates": [gate.to_record() for gate in gates],
         "timing": timing(model, measurement),

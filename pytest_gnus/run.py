@@ -23,6 +23,7 @@ from pytest_gnus.plan import ArtifactItem, BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
 from pytest_gnus.records.store import RecordStore
+from pytest_gnus.release.evidence import Identities, sealed_artifact
 
 if TYPE_CHECKING:
     from pytest_gnus.tasks.building import BuiltTask
@@ -100,6 +101,7 @@ class Run:
     """Measures and judges items, one after the other, with one model in memory at a time.
 
     `more_gates` gives gates beside the product's own: see `pytest_gnus.hookspecs.pytest_gnus_gates`.
+    `surroundings` is what else decides an item's outcome, as plain JSON: see `pytest_gnus.release.evidence`.
     """
 
     store: RecordStore
@@ -109,10 +111,13 @@ class Run:
     progress: Progress = field(default_factory=NoProgress)
     providers: Providers = BUILT_IN
     more_gates: Callable[..., Sequence[GateResult]] = field(default=lambda *_arguments, **_subject: ())
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
     references: References = field(init=False)
+    identities: Identities = field(init=False)
 
     def __post_init__(self) -> None:
         self.references = References(self.store, self.run_id, self.manifests.of_weights)
+        self.identities = Identities(self.manifests.of_files, self.surroundings)
 
     def skip(self, item: BenchmarkItem) -> Skip | None:
         """Whether an item is not to be measured. Looks at files only.
@@ -247,7 +252,7 @@ class Run:
             not_gated=item.not_gated_because,
             record=None,
             samples=[],
-            artifact=artifact if blocking else None,
+            artifact=sealed_artifact(artifact, self.identities.of(item)) if blocking else None,
         )
 
     def finish(self, state: ItemState, status: Status, reason: str | None = None) -> FinishedItem:
@@ -268,6 +273,7 @@ class Run:
                 measurement=measurement,
                 identity=state.identity,
                 gates=state.gates if measurement else (),
+                build_and_settings=self.identities.of(item) if item.is_gated else None,
             )
         return FinishedItem(
             outcome=ItemOutcome(

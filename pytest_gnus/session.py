@@ -24,6 +24,7 @@ from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.models.device import expected_device
+from pytest_gnus.options import asks_for_a_part
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
 from pytest_gnus.starting import enter, resolved, workspace_root
@@ -34,9 +35,14 @@ from pytest_gnus.workspace import Workspace
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
     from pytest_gnus.models.provider import Providers
-    from pytest_gnus.reporting.summary import RunSummary
+    from pytest_gnus.release.collector import RunSummary
     from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
+#: How a session ended that did not come to its end, by its exit status.
+_ENDED = {
+    int(pytest.ExitCode.INTERRUPTED): "the session was interrupted",
+    int(pytest.ExitCode.INTERNAL_ERROR): "the session ended with an internal error",
+}
 #: The attribute of a test report that carries a finished item from where it ran to the controller.
 _ATTRIBUTE = "gnus_finished"
 
@@ -55,11 +61,16 @@ class Session:
         self._artifacts = {
             workspace.niche_files[artifact.niche].resolve(): artifact for artifact in planner.artifacts()
         }
+        self._niche_files = workspace.niche_files
         self._without_artifact = planner.without_artifact()
         self._is_worker = is_worker(config)
         self._niches = [workspace.niches[name] for name in settings.niches]
         self._taken: set[str] = set()
         self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
+        self._required = {niche.niche: planner.required(niche) for niche in self._niches}
+        self._surroundings = _surroundings(workspace.root, settings, hooks)
+        self._rows: dict[str, int] = {}
+        self._began = False
 
     # What is imported below is not needed for collecting, which is to be instant.
 
@@ -80,13 +91,21 @@ class Session:
             ModelPool(load, share=share),
             providers=self._providers,
             more_gates=self._hooks.gates,
+            surroundings=self._surroundings,
         )
 
     @cached_property
     def summary(self) -> RunSummary:
-        from pytest_gnus.reporting.summary import RunSummary
+        from pytest_gnus.release.collector import RunSummary
 
-        return RunSummary(self.run.references, self._niches, self._settings, self._failures_to_block)
+        return RunSummary(
+            self.run.references,
+            self._niches,
+            self._settings,
+            self._failures_to_block,
+            self._required,
+            self.run.identities,
+        )
 
     @classmethod
     def start(cls, config: pytest.Config) -> Session:
@@ -137,12 +156,32 @@ class Session:
         return header_lines(parts, settings)
 
     def show_progress(self) -> None:
-        """Once the terminal is there: give the run a display."""
+        """Once the terminal is there: give the run a display, and see that it can be recorded.
+
+        Raises:
+            pytest.UsageError: nothing can be written to the folder of artifacts.
+        """
         if self._config.option.collectonly:
             return
         from pytest_gnus.reporting.progress import make_progress
 
         self.run.progress = make_progress(self._config)
+        if not self._is_worker:
+            self._check_artifacts()
+
+    def _check_artifacts(self) -> None:
+        from pytest_gnus.errors import RecordError
+
+        try:
+            self.run.store.check_writable()
+        except RecordError as error:
+            raise pytest.UsageError(f"pytest-gnus: {error}") from None
+
+    def begin(self) -> None:
+        """Before the first item: the verdict of an earlier run says nothing of this one."""
+        if not self._is_worker and not self._config.option.collectonly:
+            self._began = True
+            self.summary.begin()
 
     @property
     def artifact_files(self) -> list[Path]:
@@ -233,9 +272,14 @@ class Session:
     def take(self, report: pytest.TestReport) -> None:
         """On the controller: write the record and keep what the summary needs."""
         finished: Mapping[str, Any] | None = getattr(report, _ATTRIBUTE, None)
-        if finished is None or self._is_worker:
+        if self._is_worker:
+            return
+        if finished is None:
+            if report.when == "teardown" and report.failed and report.nodeid in self._rows:
+                self.summary.fail_teardown(self._rows[report.nodeid], text_of(report))
             return
         self._taken.add(report.nodeid)
+        self._rows[report.nodeid] = len(self.summary.rows)
         from pytest_gnus.gates.verdict import ItemOutcome
         from pytest_gnus.run import FinishedItem
 
@@ -254,17 +298,43 @@ class Session:
         self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
-        """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
-        if self._is_worker or self._config.option.collectonly:
+        """Write the verdicts; what blocks a niche must not look like a pass anywhere."""
+        if self._is_worker or not self._began:
             return
-        self.summary.close(self._without_artifact)
-        self._hooks.run_finished(self.run.run_id, self.summary.verdicts, self._settings.artifacts)
-        self.summary.reporter_errors = self._hooks.reporter_errors
-        if self.summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
+        summary = self.summary
+        summary.close(
+            self._without_artifact,
+            part=asks_for_a_part(self._config),
+            ended=_ENDED.get(int(session.exitstatus)),
+        )
+        self._hooks.run_finished(self.run.run_id, summary.verdicts, self._settings.artifacts)
+        summary.reporter_errors = self._hooks.reporter_errors
+        if summary.must_not_pass and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            self.summary.changed_exit_status = True
+            summary.changed_exit_status = True
         if session.exitstatus == pytest.ExitCode.OK:
-            self.summary.note_pass()
+            summary.note_pass()
+        self._report_verdicts()
+
+    def _report_verdicts(self) -> None:
+        """Tell pytest's other reporters: each verdict, and a failure where no item has failed for it."""
+        for plugin in self._config.pluginmanager.get_plugins():
+            if hasattr(plugin, "add_global_property"):  # JUnit's
+                for verdict in self.summary.verdicts:
+                    plugin.add_global_property(f"gnus_verdict[{verdict.niche}]", verdict.verdict)
+        for verdict in self.summary.blocked_without_failure:
+            path, root = self._niche_files[verdict.niche], self._config.rootpath
+            file = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+            name = f"verdict[{verdict.niche}]"
+            report = pytest.TestReport(
+                nodeid=f"{file}::{name}",
+                location=(file, None, name),
+                keywords={},
+                outcome="failed",
+                longrepr=f"{verdict.niche}: BLOCK: {'; '.join(verdict.reasons)}",
+                when="call",
+            )
+            self._config.hook.pytest_runtest_logreport(report=report)
 
     @staticmethod
     def scheduler(config: pytest.Config, log: Any) -> Any:
@@ -283,6 +353,18 @@ class Session:
 def _scopes(items: Iterable[BenchmarkItem]) -> int:
     """How many workers of xdist can be busy: a niche stays on one."""
     return max(1, len({item.niche for item in items}))
+
+
+def _surroundings(root: Path, settings: Settings, hooks: Hooks) -> dict[str, Any]:
+    """What else decides the outcome of every item of a workspace."""
+    from pytest_gnus.records.fingerprint import file_sha256
+
+    conftests = [path for folder in ("", "benchmarks") if (path := root / folder / "conftest.py").is_file()]
+    return {
+        "dtype": settings.dtype,
+        "gates": hooks.gates_identity(),
+        "conftests": {path.relative_to(root).as_posix(): file_sha256(path) for path in conftests},
+    }
 
 
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

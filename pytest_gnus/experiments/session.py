@@ -155,6 +155,9 @@ class ExperimentSession:
             raise pytest.UsageError(f"pytest-gnus: the results cannot be written: {error}") from None
         self._opened = True
 
+    def begin(self) -> None:
+        """An experiment has no verdict that could be left over."""
+
     def collect(self, path: Path, parent: pytest.Collector) -> ExperimentFile | None:
         planned = self._by_file.get(path.resolve()) if path.suffix in (".yaml", ".yml") else None
         if planned is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_gnus.gates.result import GateResult
 
@@ -47,12 +47,29 @@ class ItemOutcome:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A blocking item, by benchmark and variant, that this run has not measured.
+
+    `evidence` names the earlier record by which it counts as passed, and `record` is its content. Without
+    one, `problem` says why not.
+    """
+
+    key: tuple[str, str]
+    evidence: str | None = None
+    problem: str = "was not run"
+    record: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key[0]} ({self.key[1]}): {self.evidence or self.problem}"
+
+
+@dataclass(frozen=True)
 class NicheVerdict:
     """`promote` or `block`, why, and what was not evaluated.
 
-    `must_fail` says whether the session must not exit with 0: something that was run blocks. It need not
-    where the niche is blocked only because a part of it was not selected, or because nothing was gated.
-    `gates` are the niche's own, beside those of its items; `accepted` the decisions that it relies on.
+    `must_fail` says whether the session must not exit with 0. It may where the niche is blocked only because
+    a part of it was asked for, or because nothing was gated. `gates` are the niche's own, beside those of its
+    items; `accepted` are the decisions that it relies on, `earlier` the records of earlier runs.
     """
 
     niche: str
@@ -63,29 +80,40 @@ class NicheVerdict:
     must_fail: bool
     gates: tuple[GateResult, ...] = ()
     accepted: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 def niche_verdict(
     niche: str,
-    blocking: Sequence[str],
+    required: Sequence[tuple[str, str]],
     outcomes: Sequence[ItemOutcome],
     *,
+    missing: Sequence[Missing] = (),
+    part: bool = False,
+    problems: Sequence[str] = (),
     not_gated: str | None = None,
     without_artifact: bool = False,
     gates: Sequence[GateResult] = (),
     warnings: Sequence[str] = (),
 ) -> NicheVerdict:
-    """`promote` only where each blocking benchmark passed on the quantized variant, and none failed.
+    """`promote` only where every blocking item passed, in this run or in the earlier ones that it names.
 
     Args:
-        blocking: the niche's blocking benchmarks, measured or not.
+        required: the blocking items of the niche by benchmark and variant, measured or not.
+        missing: what is known of required items that were not measured.
+        part: whether a part of the niche was asked for, so that what is missing is missing on purpose.
+        problems: what keeps the whole run from being trusted, such as a record that could not be written.
         not_gated: why this run gates nothing (diagnostic mode, a limit), if it does not.
         without_artifact: the quantized weights are not in SGFP4: the gates of an artifact say nothing.
         gates: the niche's own.
         warnings: what else a person should know.
     """
     measured = {(outcome.benchmark, outcome.variant) for outcome in outcomes}
-    not_run = [f"{name} (quantized): was not run" for name in blocking if (name, "quantized") not in measured]
+    known = {entry.key: entry for entry in missing}
+    unseen = [known.get(key, Missing(key)) for key in required if key not in measured]
+    not_run = [str(entry) for entry in unseen if entry.evidence is None]
+    if not outcomes:
+        not_run = ["nothing was measured in this run"]
     failed: list[str] = []
     unmeasured: list[str] = []
     aside: list[str] = []
@@ -98,10 +126,11 @@ def niche_verdict(
     failed += [
         f"{gate.name} failed: {gate.detail}" for gate in gates if gate.is_against and gate.severity == "block"
     ]
-    if not blocking:
+    if not required:
         failed.append("the niche has no blocking benchmark")
     unevaluated = [f"not evaluated: {entry}" for entry in (*not_run, *unmeasured)]
-    reasons = [*([not_gated] if not_gated else []), *failed, *unevaluated]
+    reasons = [*([not_gated] if not_gated else []), *problems, *failed, *unevaluated]
+    blocks = bool(failed or unmeasured or (not_run and not part))
     return NicheVerdict(
         niche=niche,
         verdict="block" if reasons else "promote",
@@ -119,9 +148,10 @@ def niche_verdict(
             *(f"{gate.name}: {gate.detail}" for gate in gates if gate.is_against and gate.severity == "warn"),
             *warnings,
         ),
-        must_fail=bool(failed or unmeasured) and not_gated is None,
+        must_fail=bool(problems) or (blocks and not_gated is None),
         gates=tuple(gates),
         accepted=tuple(f"{o.name} {text}" for o in outcomes for text in o.accepted),
+        earlier=tuple(str(entry) for entry in unseen if entry.evidence is not None),
     )
 
 

@@ -19,7 +19,8 @@ _EMBEDDED = {
     "patents-reference": "reference",
     "patents-baseline": "baseline",
 }
-_SENTINELS = ("random", "constant")
+#: `demo:` names of models without weights.
+SENTINELS = ("random", "constant")
 
 
 class _Mlx(Provider):
@@ -44,13 +45,15 @@ class _Demo(Provider):
     example = "demo:patents"
 
     def load(self, spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
-        if spec.name in _SENTINELS:
-            from pytest_gnus.models.demo_models import SENTINELS
+        if spec.name in SENTINELS:
+            from pytest_gnus.models import demo_models
 
             identity = f"demo:{spec.name}"
-            return LoadedModel(spec=spec, lm=SENTINELS[spec.name](), version=identity, identity=identity)
+            return LoadedModel(
+                spec=spec, lm=demo_models.SENTINELS[spec.name](), version=identity, identity=identity
+            )
         if spec.name not in _EMBEDDED:
-            known = [*_EMBEDDED, *_SENTINELS]
+            known = [*_EMBEDDED, *SENTINELS]
             hint = did_you_mean(spec.name, known)
             raise ModelError(
                 f"there is no demo:{spec.name}; there are {listed(known)}. {hint}".rstrip(". ") + "."

@@ -102,6 +102,23 @@ class RecordStore:
         """Copies of what was fetched from the remote history; the folder can be thrown away."""
         return self.artifacts / "history"
 
+    def check_writable(self) -> None:
+        """See that records and verdicts can be written, before anything is measured.
+
+        Raises:
+            RecordError: they cannot; the message says where, and why.
+        """
+        for folder in (self.folder, self.artifacts / "verdicts"):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with _written_aside(folder / "check", b"can be written\n"):
+                    pass
+            except OSError as error:
+                raise RecordError(
+                    f"nothing can be written to {folder}: {error.strerror or error}; make room there, or "
+                    "name another folder with --gnus-artifacts=DIR"
+                ) from error
+
     def write(self, record: Mapping[str, Any], samples: Sequence[Mapping[str, Any]] = ()) -> Path:
         """Validate and write one record, its per-document outcomes first, each in one step.
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from tabulate import tabulate
 
-from pytest_gnus.reporting.summary import Row, RunSummary
+from pytest_gnus.release.collector import Row, RunSummary
 
 _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", "gates", "seconds", "outcome")
 
 
 def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
     """Write the table and a line per niche; nothing where nothing ran."""
-    if not (summary.rows or summary.reporter_errors or summary.passes_although_blocked):
+    if not (summary.rows or summary.verdicts or summary.reporter_errors):
         return
     terminal.section("benchmark summary")
-    terminal.write_line(
-        tabulate(
-            [_cells(row) for row in summary.rows],
-            headers=_HEADERS,
-            disable_numparse=True,
-            colalign=("left", "left", "left", "right", "right", "right", "left", "right", "left"),
-        )
-    )
-    terminal.write_line("")
+    if summary.rows:
+        terminal.write_line(_table(summary.rows))
+        terminal.write_line("")
     for verdict in summary.verdicts:
         promoted = verdict.verdict == "promote"
         terminal.write_line(
@@ -36,6 +30,8 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
             terminal.write_line(f"  {reason}")
         for decision in verdict.accepted:
             terminal.write_line(f"  relies on a decision: {decision}", yellow=True)
+        for record in verdict.earlier:
+            terminal.write_line(f"  relies on an earlier run: {record}", yellow=True)
         for warning in verdict.warnings:
             terminal.write_line(f"  warning: {warning}", yellow=True)
         if verdict.niche in summary.repairs:
@@ -44,9 +40,7 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
             if f"not evaluated: {entry}" not in verdict.reasons:
                 terminal.write_line(f"  not evaluated: {entry}")
     if summary.changed_exit_status:
-        blocked = any(verdict.must_fail for verdict in summary.verdicts)
-        why = "a niche is blocked" if blocked else "not everything could be written"
-        terminal.write_line(f"no test failed, but {why}: exit status 1", red=True)
+        terminal.write_line("no test failed, but a niche is blocked: exit status 1", red=True)
     if summary.passes_although_blocked:
         terminal.write_line(
             f"exit status 0 says nothing of {', '.join(summary.passes_although_blocked)}: a part was not "
@@ -57,6 +51,15 @@ def show(summary: RunSummary, terminal: pytest.TerminalReporter) -> None:
         terminal.write_line(f"could not be written: {error}", red=True)
     for error in summary.reporter_errors:
         terminal.write_line(f"a reporter failed: {error}", yellow=True)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    return tabulate(
+        [_cells(row) for row in rows],
+        headers=_HEADERS,
+        disable_numparse=True,
+        colalign=("left", "left", "left", "right", "right", "right", "left", "right", "left"),
+    )
 
 
 def _cells(row: Row) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gnus.gates.result import GateResult, Severity, not_evaluated
-from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, Status, niche_verdict, status_of
+from pytest_gnus.gates.verdict import ItemOutcome, Missing, NicheVerdict, Status, niche_verdict, status_of
 
 HOLDS = GateResult("hard_floor", True, value=0.5, threshold=0.3)
 FAILS = GateResult("hard_floor", False, value=0.2, threshold=0.3)
@@ -27,8 +28,13 @@ def outcome(
     return ItemOutcome(benchmark, variant, benchmark != "mmlu", status, detail)
 
 
+def required(benchmarks: Sequence[str]) -> list[tuple[str, str]]:
+    """What a niche must pass that has no reference weights."""
+    return [(benchmark, "quantized") for benchmark in benchmarks]
+
+
 def verdict(*outcomes: ItemOutcome, blocking: Sequence[str] = ("a", "b")) -> NicheVerdict:
-    return niche_verdict("toy", blocking, outcomes)
+    return niche_verdict("toy", required(blocking), outcomes)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_a_gate_of_the_niche_blocks_or_warns_by_its_severity(
     severity: Severity, expected: str, must_fail: bool
 ) -> None:
     gate = GateResult("composite", False, value=1.0, threshold=2.0, detail="1 of 3", severity=severity)
-    found = niche_verdict("toy", "a", [outcome("a")], gates=[gate])
+    found = niche_verdict("toy", required("a"), [outcome("a")], gates=[gate])
     assert (found.verdict, found.must_fail, found.gates) == (expected, must_fail, (gate,))
     told = found.reasons if severity == "block" else found.warnings
     assert told == (f"composite {'failed' if severity == 'block' else ''}: 1 of 3".replace(" :", ":"),)
@@ -194,16 +200,16 @@ def test_a_gate_of_the_niche_blocks_or_warns_by_its_severity(
 
 def test_a_gate_of_the_niche_that_was_not_evaluated_is_listed() -> None:
     noted = not_evaluated("composite", "fewer than 2", severity="note")
-    found = niche_verdict("toy", "a", [outcome("a")], gates=[noted])
+    found = niche_verdict("toy", required("a"), [outcome("a")], gates=[noted])
     assert (found.verdict, found.not_evaluated) == ("promote", ("composite: fewer than 2",))
     unknown = not_evaluated("composite", "the history cannot be read")
-    found = niche_verdict("toy", "a", [outcome("a")], gates=[unknown])
+    found = niche_verdict("toy", required("a"), [outcome("a")], gates=[unknown])
     assert (found.verdict, found.must_fail) == ("block", True)
     assert found.reasons == ("composite failed: the history cannot be read",)
 
 
 def test_what_else_a_person_should_know_is_a_warning() -> None:
-    found = niche_verdict("toy", "a", [outcome("a")], warnings=["fell together"])
+    found = niche_verdict("toy", required("a"), [outcome("a")], warnings=["fell together"])
     assert (found.verdict, found.warnings) == ("promote", ("fell together",))
 
 
@@ -213,7 +219,9 @@ def test_a_niche_without_blocking_benchmarks_is_never_promoted() -> None:
 
 
 def test_a_run_that_is_not_gated_never_promotes() -> None:
-    found = niche_verdict("toy", ["a"], [outcome("a")], not_gated="a diagnostic run is never gated (D-03)")
+    found = niche_verdict(
+        "toy", required("a"), [outcome("a")], not_gated="a diagnostic run is never gated (D-03)"
+    )
     assert (found.verdict, found.reasons) == ("block", ("a diagnostic run is never gated (D-03)",))
 
 
@@ -242,7 +250,7 @@ def test_whatever_happened_promote_means_that_no_blocking_benchmark_failed(
     outcomes = [
         ItemOutcome(name, variant, name in blocking, status) for (name, variant), status in statuses.items()
     ]
-    found = niche_verdict("toy", blocking, outcomes)
+    found = niche_verdict("toy", required(blocking), outcomes)
     good = ("passed", "warned")
     passed = bool(blocking) and all(statuses.get((name, "quantized")) in good for name in blocking)
     if found.verdict == "promote":
@@ -256,8 +264,8 @@ def test_whatever_happened_promote_means_that_no_blocking_benchmark_failed(
     ("outcomes", "blocking", "not_gated", "must_fail"),
     [
         ([outcome("a"), outcome("b")], "ab", None, False),
-        ([outcome("a")], "ab", None, False),  # a part was selected: what ran passed
-        ([outcome("a", variant="reference")], "ab", None, False),
+        ([outcome("a")], "ab", None, True),  # nobody asked for a part, and one is missing
+        ([outcome("a", variant="reference")], "ab", None, True),
         ([outcome("a", "skipped"), outcome("b")], "ab", None, True),
         ([outcome("a", "not_implemented")], "ab", None, True),
         ([outcome("a", "failed"), outcome("b")], "ab", None, True),
@@ -269,4 +277,44 @@ def test_whatever_happened_promote_means_that_no_blocking_benchmark_failed(
 def test_a_session_must_fail_where_something_that_ran_blocks(
     outcomes: list[ItemOutcome], blocking: str, not_gated: str | None, must_fail: bool
 ) -> None:
-    assert niche_verdict("toy", blocking, outcomes, not_gated=not_gated).must_fail is must_fail
+    assert niche_verdict("toy", required(blocking), outcomes, not_gated=not_gated).must_fail is must_fail
+
+
+REFERENCE = Missing(("a", "reference"), evidence="passed in run 1 (a.json)")
+FELL = Missing(("sgfp4", "quantized"), problem="was not run; it failed in run 1 (s.json)")
+
+
+def test_an_earlier_record_stands_for_an_item_and_is_named() -> None:
+    needed = [("a", "reference"), ("a", "quantized")]
+    found = niche_verdict("toy", needed, [outcome("a")], missing=[REFERENCE], part=True)
+    assert (found.verdict, found.reasons, found.must_fail) == ("promote", (), False)
+    assert found.earlier == ("a (reference): passed in run 1 (a.json)",)
+
+
+def test_an_earlier_record_says_nothing_of_what_was_measured_now() -> None:
+    needed = [("a", "reference"), ("a", "quantized")]
+    now = [outcome("a"), outcome("a", "failed", variant="reference")]
+    found = niche_verdict("toy", needed, now, missing=[REFERENCE])
+    assert (found.verdict, found.earlier) == ("block", ())
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_an_item_that_fell_before_and_was_left_out_blocks(part: bool) -> None:
+    needed = [("sgfp4", "quantized"), ("a", "quantized")]
+    found = niche_verdict("toy", needed, [outcome("a")], missing=[FELL], part=part)
+    assert found.verdict == "block"
+    assert found.reasons == ("not evaluated: sgfp4 (quantized): was not run; it failed in run 1 (s.json)",)
+    assert found.must_fail is not part
+
+
+def test_a_run_that_measured_nothing_promotes_nothing() -> None:
+    found = niche_verdict("toy", required("a"), [], missing=[replace(REFERENCE, key=("a", "quantized"))])
+    assert found.verdict == "block"
+    assert found.reasons == ("not evaluated: nothing was measured in this run",)
+
+
+@pytest.mark.parametrize("not_gated", [None, "a limit"])
+def test_a_run_that_cannot_be_trusted_blocks_and_must_fail(not_gated: str | None) -> None:
+    found = niche_verdict("toy", required("a"), [outcome("a")], problems=["disk full"], not_gated=not_gated)
+    assert (found.verdict, found.must_fail) == ("block", True)
+    assert "disk full" in found.reasons

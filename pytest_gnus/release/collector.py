@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.gates.trends import COMPOSITE
-from pytest_gnus.gates.verdict import ItemOutcome, NicheVerdict, niche_verdict
+from pytest_gnus.gates.verdict import ItemOutcome, Missing, NicheVerdict, niche_verdict
 from pytest_gnus.judging import References
 from pytest_gnus.niche_judging import NicheJudging, fallen_benchmarks
+from pytest_gnus.plan import ArtifactItem, BenchmarkItem, not_gated_because
 from pytest_gnus.records.store import STAMP, StoredRecord, read, write_json
+from pytest_gnus.release.evidence import Identities, missing_item, name_of
 from pytest_gnus.repairs import repair_report
 from pytest_gnus.reporting import repair
 from pytest_gnus.run import FinishedItem
@@ -45,6 +47,8 @@ class RunSummary:
         niches: Sequence[Niche],
         settings: Settings,
         failures_to_block: Mapping[str, int],
+        required: Mapping[str, Sequence[ArtifactItem | BenchmarkItem]],
+        identities: Identities,
     ) -> None:
         self._references = references
         self._store = references.store
@@ -52,7 +56,9 @@ class RunSummary:
         self._niches = niches
         self._settings = settings
         self._failures_to_block = failures_to_block
-        self._not_gated: str | None = None
+        self._required = required
+        self._identities = identities
+        self._not_gated = not_gated_because(settings.mode, settings.limit)
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
         self.repairs: dict[str, Path] = {}
@@ -71,7 +77,6 @@ class RunSummary:
                 self.write_errors.append(f"{finished.outcome.name}: {error}")
         if finished.artifact is not None:
             self._write_artifact(finished.artifact)
-        self._not_gated = finished.not_gated or self._not_gated
         self.rows.append(
             Row(finished.niche, finished.outcome, finished.record, path, seconds, finished.artifact)
         )
@@ -84,29 +89,86 @@ class RunSummary:
         except OSError as error:
             self.write_errors.append(f"sgfp4 of {artifact['niche']}: {error}")
 
-    def close(self, without_artifact: Sequence[str] = ()) -> None:
-        """Make and write the verdict of each niche of which something ran.
+    def fail_teardown(self, index: int, detail: str) -> None:
+        """What was set up for an item could not be taken down: the item is an ERROR after all."""
+        row = self.rows[index]
+        outcome = replace(row.outcome, status="error", detail=f"its teardown failed: {detail}")
+        self.rows[index] = replace(row, outcome=outcome)
 
-        `without_artifact` are niches whose quantized weights are not in SGFP4.
+    def begin(self) -> None:
+        """Take back the verdict of each niche: from now until the end of the run it is not known."""
+        for niche in self._niches:
+            self._write(NicheVerdict(niche.niche, "block", ("not finished",), (), (), must_fail=True), [])
+
+    def close(
+        self, without_artifact: Sequence[str] = (), *, part: bool = False, ended: str | None = None
+    ) -> None:
+        """Make and write the verdict of each niche.
+
+        Args:
+            without_artifact: niches whose quantized weights are not in SGFP4.
+            part: whether a part of the niches was asked for.
+            ended: how the session ended, if not by itself.
         """
+        self._upload()
         for niche in self._niches:
             rows = [row for row in self.rows if row.niche == niche.niche]
-            if rows:
-                quantized = self._quantized(niche, rows)
-                verdict = niche_verdict(
-                    niche.niche,
-                    niche.benchmarks.blocking,
-                    [row.outcome for row in rows],
-                    not_gated=self._not_gated,
-                    without_artifact=niche.niche in without_artifact,
-                    gates=self._niche_gates(niche, quantized),
-                    warnings=(*fallen_benchmarks(quantized), *self._problems_of_decisions()),
+            verdict = self._verdict(niche, rows, without_artifact, part=part, ended=ended)
+            if not self._write(verdict, rows):
+                verdict = replace(
+                    verdict,
+                    verdict="block",
+                    reasons=(*self._problems(ended), *verdict.reasons),
+                    must_fail=True,
                 )
-                self.verdicts.append(verdict)
-                self._write(verdict, rows)
-                if verdict.must_fail:
-                    self._suggest_repairs(niche.niche, rows)
-        self._upload()
+            self.verdicts.append(verdict)
+            if rows and verdict.must_fail:
+                self._suggest_repairs(niche.niche, rows)
+
+    def _verdict(
+        self,
+        niche: Niche,
+        rows: Sequence[Row],
+        without_artifact: Sequence[str],
+        *,
+        part: bool,
+        ended: str | None,
+    ) -> NicheVerdict:
+        required = {name_of(item): item for item in self._required.get(niche.niche, ())}
+        of_benchmarks = [(name, "quantized") for name in niche.benchmarks.blocking]
+        missing = self._missing(required, rows)
+        quantized = self._quantized(niche, rows, missing)
+        return niche_verdict(
+            niche.niche,
+            # A niche that names no quantized weights lacks them, whatever else it has.
+            list(dict.fromkeys([*required, *of_benchmarks])) if of_benchmarks else [],
+            [row.outcome for row in rows],
+            missing=missing,
+            part=part,
+            problems=self._problems(ended),
+            not_gated=self._not_gated,
+            without_artifact=bool(rows) and niche.niche in without_artifact,
+            gates=self._niche_gates(niche, quantized),
+            warnings=(*fallen_benchmarks(quantized), *self._problems_of_decisions()) if rows else (),
+        )
+
+    def _problems(self, ended: str | None) -> list[str]:
+        """What keeps the run as a whole from promoting anything."""
+        lost = f"records could not be written: {'; '.join(self.write_errors)}" if self.write_errors else None
+        return [text for text in (ended, lost) if text is not None]
+
+    def _missing(
+        self, required: Mapping[tuple[str, str], ArtifactItem | BenchmarkItem], rows: Sequence[Row]
+    ) -> list[Missing]:
+        """What earlier runs say of the blocking items that this run has not measured."""
+        if not rows or self._not_gated:
+            return []
+        measured = {(row.outcome.benchmark, row.outcome.variant) for row in rows}
+        return [
+            missing_item(item, self._store, self._run_id, self._identities)
+            for key, item in required.items()
+            if key not in measured
+        ]
 
     def _problems_of_decisions(self) -> list[str]:
         return [] if self._not_gated else self._references.decision_problems
@@ -127,9 +189,18 @@ class RunSummary:
             self.write_errors.append(f"repair report of {niche}: {error}")
 
     @staticmethod
-    def _quantized(niche: Niche, rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:
-        """The records of a niche's blocking benchmarks on what ships."""
-        return {
+    def _quantized(
+        niche: Niche, rows: Sequence[Row], missing: Sequence[Missing]
+    ) -> dict[str, Mapping[str, Any]]:
+        """The records of a niche's blocking benchmarks on what ships, those of earlier runs included."""
+        earlier = {
+            entry.key[0]: entry.record
+            for entry in missing
+            if entry.record is not None
+            and entry.key[1] == "quantized"
+            and entry.key[0] in niche.benchmarks.blocking
+        }
+        return earlier | {
             row.outcome.benchmark: row.record
             for row in rows
             if row.record is not None
@@ -163,7 +234,8 @@ class RunSummary:
             except (OSError, RecordError) as error:
                 self.write_errors.append(f"history: {error}")
 
-    def _write(self, verdict: NicheVerdict, rows: Sequence[Row]) -> None:
+    def _write(self, verdict: NicheVerdict, rows: Sequence[Row]) -> bool:
+        """Write the verdict of a niche in the place of the last one; False where that failed."""
         content = {
             "schema_version": VERDICT_VERSION,
             **asdict(verdict),
@@ -177,6 +249,8 @@ class RunSummary:
             write_json(self._store.artifacts / "verdicts" / f"{verdict.niche}.json", content)
         except OSError as error:
             self.write_errors.append(f"verdict of {verdict.niche}: {error}")
+            return False
+        return True
 
     def note_pass(self) -> None:
         """The session exits with 0: keep in mind of which niches that says nothing."""
@@ -190,3 +264,9 @@ class RunSummary:
         So it is too where a record or a verdict was lost.
         """
         return bool(self.write_errors) or any(verdict.must_fail for verdict in self.verdicts)
+
+    @property
+    def blocked_without_failure(self) -> list[NicheVerdict]:
+        """Verdicts that the session must not pass with although none of the niche's items has failed."""
+        failed = {row.niche for row in self.rows if row.outcome.status in ("failed", "error")}
+        return [verdict for verdict in self.verdicts if verdict.must_fail and verdict.niche not in failed]
