@@ -95,6 +95,7 @@ def keep(
     gates: Sequence[GateResult] = (),
     right: Sequence[bool] | None = None,
     run: str | None = None,
+    build_and_settings: str | None = None,
     **changes: Any,
 ) -> Path:
     """Write the record of a run that began at a second; `changes` are of its fingerprint."""
@@ -109,6 +110,7 @@ def keep(
         measurement=measurement if has_score else None,
         identity=fingerprint(known, is_sgfp4=False),
         gates=gates,
+        build_and_settings=build_and_settings,
     )
     moment = _BEGINNING + timedelta(seconds=began + 0.5 if written is None else written)
     samples = [outcome.to_record() for outcome in measurement.outcomes]

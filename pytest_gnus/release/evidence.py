@@ -149,10 +149,14 @@ def missing_item(
             if earlier.digest != own:
                 others += 1
                 continue
-            told = f"{earlier.status} in run {earlier.run_id} ({earlier.name})"
+            where = f"in run {earlier.run_id} ({earlier.name})"
             if earlier.status in _PASSED:
-                return Missing(key, evidence=told, record=earlier.content)
-            return Missing(key, problem=f"was not run; it {told}, with the same build and settings")
+                return Missing(key, evidence=f"{earlier.status} {where}", record=earlier.content)
+            status = earlier.status.replace("_", " ")
+            return Missing(
+                key,
+                problem=f"was not run; its status was {status!r} {where}, with the same build and settings",
+            )
     except RecordError as error:
         return Missing(key, problem=f"was not run, and earlier records cannot be read: {error}")
     aside = "; earlier records are of another build or other settings" if others else ""
