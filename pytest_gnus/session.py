@@ -293,6 +293,7 @@ class Session:
                 artifact=finished["artifact"],
             ),
             seconds=finished["seconds"],
+            failed=report.failed,
         )
         row = self.summary.rows[-1]
         self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)

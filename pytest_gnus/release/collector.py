@@ -59,6 +59,7 @@ class RunSummary:
         self._required = required
         self._identities = identities
         self._not_gated = not_gated_because(settings.mode, settings.limit)
+        self._failed: set[str] = set()
         self.rows: list[Row] = []
         self.verdicts: list[NicheVerdict] = []
         self.repairs: dict[str, Path] = {}
@@ -67,8 +68,13 @@ class RunSummary:
         self.changed_exit_status = False
         self.passes_although_blocked: list[str] = []
 
-    def take(self, finished: FinishedItem, seconds: float) -> None:
-        """Write the item's record at once, so that nothing measured is lost with the session."""
+    def take(self, finished: FinishedItem, seconds: float, *, failed: bool) -> None:
+        """Write the item's record at once, so that nothing measured is lost with the session.
+
+        `failed` is whether pytest counts the item as failed; a mark of a user's may keep it from that.
+        """
+        if failed:
+            self._failed.add(finished.niche)
         path = None
         if finished.record is not None:
             try:
@@ -92,6 +98,7 @@ class RunSummary:
     def fail_teardown(self, index: int, detail: str) -> None:
         """What was set up for an item could not be taken down: the item is an ERROR after all."""
         row = self.rows[index]
+        self._failed.add(row.niche)
         outcome = replace(row.outcome, status="error", detail=f"its teardown failed: {detail}")
         self.rows[index] = replace(row, outcome=outcome)
 
@@ -267,6 +274,7 @@ class RunSummary:
 
     @property
     def blocked_without_failure(self) -> list[NicheVerdict]:
-        """Verdicts that the session must not pass with although none of the niche's items has failed."""
-        failed = {row.niche for row in self.rows if row.outcome.status in ("failed", "error")}
-        return [verdict for verdict in self.verdicts if verdict.must_fail and verdict.niche not in failed]
+        """Verdicts that the session must not pass with although pytest counts no item of theirs as failed."""
+        return [
+            verdict for verdict in self.verdicts if verdict.must_fail and verdict.niche not in self._failed
+        ]

@@ -279,7 +279,7 @@ def test_a_reporter_that_fails_where_nothing_ran_is_said_too(toy):
     conftest(toy, "def pytest_gnus_run_finished(verdicts): raise ValueError(len(verdicts))")
     result = toy.run("--niche=toy", "-k", "nothing")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["a reporter failed: *raised ValueError: 0*"])
+    result.stdout.fnmatch_lines(["a reporter failed: *raised ValueError: 1*"])
 
 
 @pytest.mark.parametrize("hook", ["pytest_gnus_run_finished(verdicts)", "pytest_gnus_item_finished(outcome)"])

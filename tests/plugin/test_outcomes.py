@@ -168,7 +168,8 @@ def test_not_implemented_is_a_skip_with_a_record_and_does_not_pass_the_build(toy
     toy.benchmark("later", task=None, metric=None, status="not_implemented", reason="no sandbox yet")
     toy.niche(blocking=["later"])
     result = toy.run("--niche=toy", "-rs")
-    result.assert_outcomes(skipped=2)
+    # Neither item fails; the verdict does, so that no reader of the report takes the build for good.
+    result.assert_outcomes(skipped=2, failed=1)
     result.stdout.fnmatch_lines(["SKIPPED*not implemented: no sandbox yet"])
     record = toy.record("later")
     assert record["status"] == "not_implemented"
@@ -188,7 +189,8 @@ def test_a_mark_of_the_users_does_not_make_a_blocking_failure_pass(toy, mark):
         f"        item.add_marker(pytest.mark.{mark})\n"
     )
     result = toy.run("--niche=toy", "--gnus-variant=reference")
-    assert result.parseoutcomes().get("failed", 0) == 0
+    assert result.parseoutcomes()["failed"] == 1  # the verdict, not the item
+    result.stdout.fnmatch_lines(["FAILED config/specialists/toy.yaml::verdict[[]toy[]] *"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert toy.verdict()["verdict"] == "block"
     if "xfail" in mark:
@@ -198,7 +200,7 @@ def test_a_mark_of_the_users_does_not_make_a_blocking_failure_pass(toy, mark):
 def test_a_niche_that_nothing_blocks_decides_nothing(toy):
     toy.niche(blocking=[], diagnostic=["colours"])
     result = toy.run("--niche=toy")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=2, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["toy: BLOCK", "*the niche has no blocking benchmark*"])
 
