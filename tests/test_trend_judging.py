@@ -83,7 +83,7 @@ def test_the_drop_from_the_previous_run_has_its_own_limit(
     gate = gate_of(judged(store, score))
     assert (gate.passed, gate.threshold, gate.reference) == (passed, 0.1, 0.5)
     assert gate.value == pytest.approx((0.5 - score) / 0.5)
-    wide = item_of(thresholds=replace_limits(previous_run_max_pct=0.5))
+    wide = item_of(thresholds=replace_limits(max_relative_drop_from_previous=0.5))
     assert gate_of(judged(store, score, item=wide)).passed is True
 
 
