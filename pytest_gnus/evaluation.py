@@ -207,8 +207,8 @@ class _Reading:
         ceilings = self._item.thresholds.ceilings
         if better and ceilings:
             raise EvaluationError(
-                f"{self._item.benchmark.name}: gates.{ceilings[0]} is set, but for {metric} higher is better: "
-                f"write {ceilings[0].replace('ceiling', 'floor')}"
+                f"{self._item.benchmark.name}: gates.{ceilings[0]} is set, but for {metric} higher is "
+                f"better: write {ceilings[0].replace('ceiling', 'floor')}"
             )
         return better
 

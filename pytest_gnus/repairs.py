@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Literal
 
 from pytest_gnus.errors import RecordError
+from pytest_gnus.gates import truncation
 from pytest_gnus.gates.categories import CategoryDrop, category_drops
 from pytest_gnus.gates.comparison import MINIMUM_PAIRS, Comparison, NotCompared, compare
 from pytest_gnus.gates.names import is_hard_limit, is_regression
@@ -24,6 +25,10 @@ from pytest_gnus.records.store import (
     score,
 )
 
+_TRUNCATED = (
+    "prompts do not fit the model's context: ask with fewer examples or shorter documents, or allow it with "
+    "`truncated_max_share`"
+)
 Cause = Literal["quantization", "training", "quantization and training", "not clear"]
 
 
@@ -102,7 +107,10 @@ def _repair(
         reference_moved,
         cause,
         because,
-        tuple(_suggestions(cause, to_reference, to_previous, reference_moved)),
+        (
+            *([_TRUNCATED] if any(_fails(record, truncation.NAME.__eq__) for record in shown) else []),
+            *_suggestions(cause, to_reference, to_previous, reference_moved),
+        ),
     )
 
 

@@ -87,7 +87,7 @@ def regression(references: References, item: BenchmarkItem | None = None, score:
 
 
 def regression_of(judgement: Judgement) -> GateResult:
-    (gate,) = [gate for gate in judgement.gates if gate.name == "sgfp4_regression"]
+    (gate,) = [gate for gate in judgement.gates if gate.name == "quantization_regression"]
     return gate
 
 
@@ -97,7 +97,7 @@ def test_the_quantized_variant_has_its_floors_and_the_regression_gate(references
     assert [(gate.name, gate.passed, gate.value) for gate in gates] == [
         ("hard_floor", True, 0.48),
         ("category_floor[warm]", True, 0.25),
-        ("sgfp4_regression", True, pytest.approx(0.04)),
+        ("quantization_regression", True, pytest.approx(0.04)),
         ("previous_run", None, None),
         ("baseline_deviation", None, None),
     ]
@@ -115,7 +115,7 @@ def test_a_blocking_benchmark_without_a_floor_is_not_passed_over(references: Ref
     gates = judge(item_of(thresholds=Thresholds(max_relative_drop=0.1)), measured(), FIELDS, references).gates
     assert [(gate.name, gate.passed) for gate in gates[:2]] == [
         ("hard_floor", None),
-        ("sgfp4_regression", None),
+        ("quantization_regression", None),
     ]
     assert "a blocking benchmark needs one" in gates[0].detail
     (alone,) = judge(item_of("reference", Thresholds()), measured(), FIELDS, references).gates

@@ -544,7 +544,13 @@ def thresholds_with(files: Files, given_at: Mapping[str, Any]) -> Thresholds:
 
 @pytest.mark.parametrize(
     "key",
-    ["hard_floor", "max_relative_drop", "max_relative_drop_from_previous", "max_relative_drop_from_baseline"],
+    [
+        "hard_floor",
+        "max_relative_drop",
+        "max_relative_drop_from_previous",
+        "max_relative_drop_from_baseline",
+        "truncated_max_share",
+    ],
 )
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, first: int) -> None:
@@ -555,7 +561,10 @@ def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, fir
 
 def test_without_any_threshold_those_built_in_hold(files: Files) -> None:
     assert thresholds_with(files, {}) == Thresholds(
-        max_relative_drop=0.10, max_relative_drop_from_previous=0.10, max_relative_drop_from_baseline=0.20
+        max_relative_drop=0.10,
+        max_relative_drop_from_previous=0.10,
+        max_relative_drop_from_baseline=0.20,
+        truncated_max_share=0.0,
     )
     assert BUILT_IN_THRESHOLDS.hard_floor is None
 

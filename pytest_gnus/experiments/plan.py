@@ -211,7 +211,7 @@ class _Planning:
         known = sorted(self._workspace.benchmarks)
         of_niches = [name for niche in niches for name in _names_of(niche)]
         if not names and not of_niches and not self.problems:
-            hint = "Name benchmarks, or a niche for all of its benchmarks."
+            hint = "Name benchmarks, or a niche for all of its benchmarks (--niche=NAME)."
             self._problem("benchmarks", "nothing", listed(known), hint)
         allowed = of_niches if niches else known
         for index, name in enumerate(names):

@@ -19,7 +19,7 @@ def hard_floor(
     higher_is_better: bool = True,
     ci95: tuple[float, float] | None = None,
 ) -> GateResult | None:
-    """Whether a score reaches its floor, or keeps below its ceiling, equality included; `None` without one."""
+    """Whether a score reaches its floor, or exceeds no ceiling, equality included; `None` without either."""
     return _floor(
         names.hard_limit(higher_is_better=higher_is_better), score, threshold, higher_is_better, ci95
     )

@@ -31,7 +31,7 @@ def truncated_share(
     if not 0 <= truncated <= requests:
         return not_evaluated(NAME, f"the model counts {truncated} truncated of {requests} prompts", threshold)
     share = truncated / requests if requests else 0.0
-    limit = f"; {threshold:.2%} may be" if truncated else ""
+    limit = f"; truncated_max_share allows {threshold:.2%}" if truncated else ""
     return GateResult(
         NAME,
         share <= threshold,
