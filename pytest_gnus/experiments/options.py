@@ -24,6 +24,12 @@ def requested(config: pytest.Config, workspace: Workspace, settings: Settings) -
     request = ExperimentRequest(origin="the command line")
     if text is not WITHOUT_FILE:
         path = experiment_file(workspace.root, directory, text)
+        if path in {file.resolve() for file in workspace.benchmark_files.values()}:
+            found = f"{text!r}, which is a benchmark's file"
+            hint = "Write paths before --gnus-experiment."
+            raise ConfigError(
+                [Problem("--gnus-experiment", "", found, "an experiment's file, or none", hint)]
+            )
         request = ExperimentRequest.from_file(workspace, path)
     problems = []
     if settings.variant is not None:

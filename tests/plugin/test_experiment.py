@@ -621,6 +621,10 @@ def test_an_output_that_cannot_be_written_is_a_usage_error(lab):
             ["--niche=toy", "--gnus-experiment", "--gnus-model=demmo:y"],
             "*--gnus-model: *'demmo'*Did you mean 'demo'?",
         ),
+        (
+            ["--gnus-experiment", "benchmarks/colours.yaml", "--niche=toy", MODELS[1]],
+            "*--gnus-experiment: found 'benchmarks/colours.yaml', which is a benchmark's file*",
+        ),
         (["--niche=toi", *MODELS], "*--niche: found 'toi'; *Did you mean 'toy'?"),
         (["--gnus-experiment=trail"], "*--gnus-experiment: found 'trail', which is no file; allowed: trial*"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from tests.conftest import choice_documents, choice_task
 
@@ -12,8 +11,8 @@ CLERK = {"name": "clerk", "system_prompt": "You are a clerk."}
 
 def test_old_names_are_told_once_and_fail_no_build_under_any_filter(toy):
     toy.benchmark("colours", gates={"hard_floor": 0.1, "regression_max_pct": 0.1})
-    result = toy.run("--niche=toy", "-W", "error", "-n", "2")
-    result.assert_outcomes(passed=2, warnings=1)
+    result = toy.run("--niche=toy", "-W", "error::FutureWarning", "-n", "2")
+    result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.OK
     text = result.stdout.str()
     assert text.count("gates.regression_max_pct is now max_relative_drop") == 1
@@ -29,8 +28,9 @@ def test_an_experiment_tells_old_names_of_its_prompt_bundle(toy):
         {"name": "trial", "niche": "toy", "models": ["demo:random"], "prompt_bundle": "clerk"},
     )
     result = toy.run("--gnus-experiment=trial")
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*config/prompts/clerk.yaml: *system_prompt is now system_instruction*"])
+    result.assert_outcomes(passed=1)
+    told = "config/prompts/clerk.yaml: a key has a new name: system_prompt is now system_instruction"
+    assert result.stdout.str().count(told) == 1
 
 
 def perplexity(**gates):
@@ -93,7 +93,7 @@ def test_prompts_longer_than_the_context_block(long_prompts):
         "4 of 12 prompts were longer than the model's context of * tokens; their oldest tokens were dropped"
     )
     result.stdout.fnmatch_lines([f"truncated_share failed: {told}; truncated_max_share allows 0.00%: acc*"])
-    assert "note:" not in result.stdout.str()  # the gate says it
+    result.stdout.no_fnmatch_line("note: *oldest tokens*")  # the gate says it
     record = long_prompts.record("colours", "reference")
     gate = next(gate for gate in record["gates"] if gate["name"] == "truncated_share")
     assert (gate["passed"], gate["threshold"], gate["severity"]) == (False, 0.0, "block")
@@ -101,17 +101,8 @@ def test_prompts_longer_than_the_context_block(long_prompts):
     assert (record["counts"]["truncated_prompts"], record["counts"]["requests"]) == (4, 12)
 
 
-@pytest.mark.parametrize("level", ["benchmark", "niche", "pipeline"])
-def test_a_file_may_allow_a_share_which_is_then_a_warning(long_prompts, level):
-    allowed = {"truncated_max_share": 0.34}
-    if level == "benchmark":
-        long_prompts.benchmark("colours", gates={"hard_floor": 0.0, **allowed})
-    elif level == "niche":
-        file = long_prompts.path / "config" / "specialists" / "toy.yaml"
-        content = yaml.safe_load(file.read_text())
-        long_prompts.yaml("config/specialists/toy.yaml", {**content, "gates": allowed})
-    else:
-        long_prompts.yaml("config/pipeline.yaml", {"source": "local", "gates": allowed})
+def test_a_file_may_allow_a_share_which_is_then_a_warning(long_prompts):
+    long_prompts.benchmark("colours", gates={"hard_floor": 0.0, "truncated_max_share": 0.34})
     result = long_prompts.run("--niche=toy", "--gnus-variant=reference")
     result.assert_outcomes(passed=1)
     text = result.stdout.str()
@@ -123,7 +114,9 @@ def test_in_a_diagnostic_benchmark_it_warns(long_prompts):
     long_prompts.niche(diagnostic=["colours"], model={"reference": "demo:patents"})
     result = long_prompts.run("--niche=toy", "--gnus-variant=reference")
     result.assert_outcomes(passed=1)
-    assert result.stdout.str().count("their oldest tokens were dropped") == 1
+    warned = [line for line in result.stdout.lines if "GnusWarning" in line and "oldest tokens" in line]
+    assert len(warned) == 1
+    assert "truncated_share failed: 4 of 12 prompts" in warned[0]
     assert long_prompts.record("colours", "reference")["status"] == "warned"
 
 
