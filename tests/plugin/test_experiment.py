@@ -683,10 +683,12 @@ def test_a_benchmark_of_another_niche_says_so(lab):
 
 
 def test_a_wrong_prompt_bundle_is_named_with_its_key(lab):
-    lab.yaml("config/prompts/clerk.yaml", {"name": "clark", "system": "x"})
+    lab.yaml("config/prompts/clerk.yaml", {"name": "clark", "system_instrction": "x"})
     experiment(lab, prompt_bundle="clerk")
     lab.run("--gnus-experiment=trial").stderr.fnmatch_lines(
-        ["*config/prompts/clerk.yaml: system: found an unknown key*Did you mean 'system_instruction'?*"]
+        [
+            "*config/prompts/clerk.yaml: system_instrction: found an unknown key*Did you mean 'system_instruction'?*"
+        ]
     )
 
 

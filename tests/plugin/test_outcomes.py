@@ -517,7 +517,7 @@ def test_documents_that_share_a_passage_are_compared_in_clusters(toy):
     toy.data("colours/test.jsonl", documents)
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passage")
     toy.run("--niche=toy").assert_outcomes(passed=2)
-    gate = toy.record("colours")["gates"][1]
+    gate = toy.record("colours")["gates"][2]
     assert gate["name"] == "quantization_regression"
     assert "60 pairs in 30 clusters" in gate["detail"]
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passages")
