@@ -311,7 +311,12 @@ def _held(record: StoredRecord) -> bool:
 
 
 def judge(
-    item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any], references: References
+    item: BenchmarkItem,
+    measurement: Measurement,
+    fields: Mapping[str, Any],
+    references: References,
+    *,
+    is_sgfp4: bool = False,
 ) -> Judgement:
     """The gates of an item: its limits, and for the quantized variant what it is compared with.
 
@@ -339,7 +344,7 @@ def judge(
     gates += [truncation] if truncation is not None else []
     if item.variant != "quantized":
         return Judgement(tuple(gates))
-    judging = _Judging(item, measurement, fields, references)
+    judging = _Judging(item, measurement, fields, references, is_sgfp4)
     compared = [judging.regression()]
     if item.not_gated_because is None:
         compared += [judging.previous_run(), judging.baseline_deviation()]
@@ -358,6 +363,7 @@ class _Judging:
     measurement: Measurement
     fields: Mapping[str, Any]
     references: References
+    is_sgfp4: bool
     _fallen: list[str] = field(default_factory=list)
 
     def regression(self) -> RegressionVerdict | None:
@@ -367,7 +373,7 @@ class _Judging:
             return None
         reference = self.references.of_variant(self.item, "reference", self.fields)
         self._fallen = _fallen_categories(self.item, self.measurement, reference)
-        name = names.regression(sgfp4=self.fields["sgfp4_manifest_sha256"] is not None)
+        name = names.regression(sgfp4=self.is_sgfp4)
         judged = self._judged(name, reference, limit)
         if self.fields["model_manifest_sha256"] is None or reference.build != build_of(self.fields):
             return judged

@@ -22,7 +22,7 @@ from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.provider import Abilities, Providers
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem
-from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
+from pytest_gnus.recording import Manifests, build_record, is_sgfp4, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
 from pytest_gnus.records.store import RecordStore
 
@@ -198,7 +198,13 @@ class Run:
             self.ask_gates(state)
         if state.measurement is None or state.identity is None or state.added_gates is None:
             raise ValueError(f"{state.item.name} has not been measured")
-        judgement = judge(state.item, state.measurement, state.identity.fields, self.references)
+        judgement = judge(
+            state.item,
+            state.measurement,
+            state.identity.fields,
+            self.references,
+            is_sgfp4=is_sgfp4(state.model),
+        )
         gates = (*judgement.gates, *state.added_gates)
         for gate in state.added_gates:
             if sum(same_gate(gate.name, other.name) for other in gates) > 1:

@@ -31,11 +31,11 @@ def store(tmp_path: Path) -> RecordStore:
     return RecordStore(tmp_path / "artifacts")
 
 
-def judged(store: RecordStore, score: float, reference: float, **changes: Any) -> Judgement:
-    known = fields("b", **changes)
+def judged(store: RecordStore, score: float, reference: float, *, is_sgfp4: bool = False) -> Judgement:
+    known = fields("b")
     references = References(store, run_id(NOW))
     references.remember(item_of("reference"), measured(reference), known)
-    return judge(item_of(), measured(score), known, references)
+    return judge(item_of(), measured(score), known, references, is_sgfp4=is_sgfp4)
 
 
 def regression_of(judgement: Judgement) -> GateResult:
@@ -43,9 +43,9 @@ def regression_of(judgement: Judgement) -> GateResult:
     return gate
 
 
-@pytest.mark.parametrize(("manifest", "name"), [(None, NEW), ("e" * 64, OLD)])
-def test_the_gate_says_which_format_it_judges(store: RecordStore, manifest: str | None, name: str) -> None:
-    assert regression_of(judged(store, 0.5, 0.5, sgfp4_manifest_sha256=manifest)).name == name
+@pytest.mark.parametrize(("is_sgfp4", "name"), [(False, NEW), (True, OLD)])
+def test_the_gate_says_which_format_it_judges(store: RecordStore, is_sgfp4: bool, name: str) -> None:
+    assert regression_of(judged(store, 0.5, 0.5, is_sgfp4=is_sgfp4)).name == name
 
 
 @pytest.mark.parametrize("name", [OLD, NEW])

@@ -686,9 +686,7 @@ def test_a_wrong_prompt_bundle_is_named_with_its_key(lab):
     lab.yaml("config/prompts/clerk.yaml", {"name": "clark", "system_instrction": "x"})
     experiment(lab, prompt_bundle="clerk")
     lab.run("--gnus-experiment=trial").stderr.fnmatch_lines(
-        [
-            "*config/prompts/clerk.yaml: system_instrction: found an unknown key*Did you mean 'system_instruction'?*"
-        ]
+        ["*prompts/clerk.yaml: system_instrction: found an unknown key*Did you mean 'system_instruction'?*"]
     )
 
 
