@@ -98,4 +98,5 @@ def _workspace(directory: Path) -> tuple[list[tuple[str, str]], list[str]]:
         ("niches", ", ".join(sorted(workspace.niches)) or "none"),
         ("benchmarks", ", ".join(sorted(workspace.benchmarks)) or "none"),
         ("source", workspace.pipeline.source),
+        *(("old names", text) for text in workspace.deprecations),
     ], []

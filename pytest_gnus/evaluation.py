@@ -98,6 +98,11 @@ def decoding(request: Request) -> Mapping[str, Any]:
     return request.generation_kwargs
 
 
+def _context_tokens(lm: Any) -> int | None:
+    length = getattr(lm, "max_length", None)
+    return length if isinstance(length, int) else None
+
+
 class _Reading:
     """Reads one result of `simple_evaluate`, trusting nothing."""
 
@@ -146,6 +151,7 @@ class _Reading:
             generated_tokens=usage.generated_tokens,
             tokens_reused=usage.tokens_reused,
             notes=tuple(usage.notes),
+            context_tokens=_context_tokens(self._model.lm) if usage.counts_truncated else None,
         )
 
     def _check_finite(self) -> None:
@@ -197,7 +203,14 @@ class _Reading:
                 f"{self._item.benchmark.name}: higher_is_better is {own} in the benchmark's file, but for "
                 f"{name} lm-eval says {not own}: a floor would be read the wrong way round"
             )
-        return own if own is not None else known != {False}
+        better = own if own is not None else known != {False}
+        ceilings = self._item.thresholds.ceilings
+        if better and ceilings:
+            raise EvaluationError(
+                f"{self._item.benchmark.name}: gates.{ceilings[0]} is set, but for {metric} higher is "
+                f"better: write {ceilings[0].replace('ceiling', 'floor')}"
+            )
+        return better
 
     def _of_filter(self, leaf: str, metric: str) -> list[Mapping[str, Any]]:
         name = metric.split(",", 1)[1]
@@ -255,7 +268,7 @@ class _Reading:
             documents=expected,
             scored=expected,
             requests=usage.requests,
-            truncated_prompts=usage.truncated_prompts,
+            truncated_prompts=usage.truncated_prompts if usage.counts_truncated else None,
             stopped_by_string=usage.stopped_by_string,
             stopped_by_limit=usage.stopped_by_limit,
         )

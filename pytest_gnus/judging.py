@@ -8,14 +8,15 @@ from functools import cached_property, partial
 from typing import Any
 
 from pytest_gnus.errors import RecordError
+from pytest_gnus.gates import names
 from pytest_gnus.gates.categories import category_drops
 from pytest_gnus.gates.comparison import Comparison, NotCompared, compare
 from pytest_gnus.gates.floors import category_floors, hard_floor
 from pytest_gnus.gates.pairing import Outcome, ScoredDocument
 from pytest_gnus.gates.policy import RegressionVerdict, regression_gate
-from pytest_gnus.gates.regression import NAME as REGRESSION
 from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.gates.trends import BASELINE_DEVIATION, PREVIOUS_RUN, EarlierStanding, tiered
+from pytest_gnus.gates.truncation import truncated_share
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.plan import BenchmarkItem, Weights
 from pytest_gnus.records import earlier
@@ -244,7 +245,7 @@ class References:
                 return None
             content = record.content
             if never_compared(content) is None and not same_protocol(content["fingerprint"], fields):
-                stood = next((entry for entry in content["gates"] if entry["name"] == gate), None)
+                stood = _gate_of(content, gate)
                 if stood is not None and stood["passed"] and not stood["accepted"]:
                     return record.run_id
         return None
@@ -291,12 +292,17 @@ def documents(store: RecordStore, record: StoredRecord) -> list[Outcome]:
 
 def standing_of(content: Mapping[str, Any], gate: str) -> Any:
     """How a gate stood in a record; where it could not read what it needed, it did not hold."""
-    for entry in content["gates"]:
-        if entry["name"] == gate:
-            if entry["passed"]:
-                return "held"
-            return "absent" if entry["severity"] == "note" else "failed"
-    return "absent"
+    entry = _gate_of(content, gate)
+    if entry is None:
+        return "absent"
+    if entry["passed"]:
+        return "held"
+    return "absent" if entry["severity"] == "note" else "failed"
+
+
+def _gate_of(content: Mapping[str, Any], gate: str) -> Mapping[str, Any] | None:
+    """A record's gate, by any of the names that it has had."""
+    return next((entry for entry in content["gates"] if names.same_gate(entry["name"], gate)), None)
 
 
 def _held(record: StoredRecord) -> bool:
@@ -305,25 +311,40 @@ def _held(record: StoredRecord) -> bool:
 
 
 def judge(
-    item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any], references: References
+    item: BenchmarkItem,
+    measurement: Measurement,
+    fields: Mapping[str, Any],
+    references: References,
+    *,
+    is_sgfp4: bool = False,
 ) -> Judgement:
-    """The gates of an item: its floors, and for the quantized variant what it is compared with.
+    """The gates of an item: its limits, and for the quantized variant what it is compared with.
 
     That is the unquantized reference, and in a canonical run over all documents the previous run and the
     baseline.
     """
     thresholds = item.thresholds
     better = measurement.higher_is_better
-    floor = hard_floor(
-        measurement.score, thresholds.hard_floor, higher_is_better=better, ci95=measurement.ci95
-    )
+    limit = thresholds.hard_limit(higher_is_better=better)
+    floor = hard_floor(measurement.score, limit, higher_is_better=better, ci95=measurement.ci95)
     if floor is None and item.blocking:
-        floor = not_evaluated("hard_floor", "no floor is set: a blocking benchmark needs one (D-08)")
+        kind = "floor" if better else "ceiling"
+        name = names.hard_limit(higher_is_better=better)
+        floor = not_evaluated(name, f"no {kind} is set: a blocking benchmark needs one (D-08)")
     gates = [floor] if floor is not None else []
-    gates += category_floors(measurement.per_category, thresholds.category_floors, higher_is_better=better)
+    categories = thresholds.category_limits(higher_is_better=better)
+    gates += category_floors(measurement.per_category, categories, higher_is_better=better)
+    counts = measurement.counts
+    truncation = truncated_share(
+        counts.truncated_prompts,
+        counts.requests,
+        thresholds.truncated_max_share,
+        measurement.context_tokens,
+    )
+    gates += [truncation] if truncation is not None else []
     if item.variant != "quantized":
         return Judgement(tuple(gates))
-    judging = _Judging(item, measurement, fields, references)
+    judging = _Judging(item, measurement, fields, references, is_sgfp4)
     compared = [judging.regression()]
     if item.not_gated_because is None:
         compared += [judging.previous_run(), judging.baseline_deviation()]
@@ -342,29 +363,31 @@ class _Judging:
     measurement: Measurement
     fields: Mapping[str, Any]
     references: References
+    is_sgfp4: bool
     _fallen: list[str] = field(default_factory=list)
 
     def regression(self) -> RegressionVerdict | None:
         """The mandatory check against the unquantized reference (D-08)."""
-        limit = self.item.thresholds.regression_max_pct
+        limit = self.item.thresholds.max_relative_drop
         if limit is None and self.item.regression_policy == "threshold":
             return None
         reference = self.references.of_variant(self.item, "reference", self.fields)
         self._fallen = _fallen_categories(self.item, self.measurement, reference)
-        judged = self._judged(REGRESSION, reference, limit)
+        name = names.regression(sgfp4=self.is_sgfp4)
+        judged = self._judged(name, reference, limit)
         if self.fields["model_manifest_sha256"] is None or reference.build != build_of(self.fields):
             return judged
-        told = f"{REGRESSION}: the reference has the same weights as the quantized variant: it shows nothing"
+        told = f"{name}: the reference has the same weights as the quantized variant: it shows nothing"
         return replace(judged, warnings=(*judged.warnings, told))
 
     def previous_run(self) -> RegressionVerdict:
         """Against the newest earlier run of another build in which this gate held."""
-        limit = self.item.thresholds.previous_run_max_pct
+        limit = self.item.thresholds.max_relative_drop_from_previous
         return self._trend(PREVIOUS_RUN, self.references.previous_of(self.item, self.fields), limit)
 
     def baseline_deviation(self) -> RegressionVerdict:
         """Against the untrained backbone (D-07)."""
-        limit = self.item.thresholds.deviation_max_pct
+        limit = self.item.thresholds.max_relative_drop_from_baseline
         return self._trend(
             BASELINE_DEVIATION, self.references.of_variant(self.item, "baseline", self.fields), limit
         )
@@ -435,7 +458,7 @@ class _Judging:
             self.item.regression_policy,
             higher_is_better=self.measurement.higher_is_better,
             missing=reference.missing,
-            tell_power=name == REGRESSION,
+            tell_power=names.is_regression(name),
         )
         return replace(judged, gate=replace(judged.gate, detail=judged.gate.detail + reference.told))
 

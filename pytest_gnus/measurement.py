@@ -53,21 +53,27 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Counts:
-    """Documents and requests (DESIGN, traps 19 and 24)."""
+    """Documents and requests (DESIGN, traps 19 and 24).
+
+    `truncated_prompts` is None where the model does not count them.
+    """
 
     documents: int
     scored: int
     unscored: int = 0
     failed: int = 0
     requests: int = 0
-    truncated_prompts: int = 0
+    truncated_prompts: int | None = None
     stopped_by_string: int = 0
     stopped_by_limit: int = 0
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A finished evaluation. `metric` carries lm-eval's filter, as in `acc,none`."""
+    """A finished evaluation. `metric` carries lm-eval's filter, as in `acc,none`.
+
+    `context_tokens` is how many tokens the model reads at most, where it counts prompts that are longer.
+    """
 
     metric: str
     score: float
@@ -89,3 +95,4 @@ class Measurement:
     generated_tokens: int = 0
     tokens_reused: int = 0
     notes: tuple[str, ...] = ()
+    context_tokens: int | None = None

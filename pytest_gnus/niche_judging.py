@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_gnus.gates.categories import holm
-from pytest_gnus.gates.regression import NAME as REGRESSION
+from pytest_gnus.gates.names import QUANTIZATION_REGRESSION, is_limit, same_gate
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.trends import (
     BASELINE_DEVIATION,
@@ -22,7 +22,7 @@ from pytest_gnus.records.earlier import earlier_runs
 from pytest_gnus.records.store import UnreadableRecord, build_of, stamp_of
 
 #: The gates that compare a benchmark with another measurement of it.
-_COMPARING = (REGRESSION, PREVIOUS_RUN, BASELINE_DEVIATION)
+_COMPARING = (QUANTIZATION_REGRESSION, PREVIOUS_RUN, BASELINE_DEVIATION)
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,14 @@ def _build(records: Iterable[Mapping[str, Any]]) -> str | None:
 
 def _floors(record: Mapping[str, Any]) -> bool | None:
     """Whether a record's floors hold; None where one was not evaluated, or there is none."""
-    passed = [
-        gate["passed"]
-        for gate in record["gates"]
-        if gate["name"] == "hard_floor" or gate["name"].startswith("category_floor[")
-    ]
+    passed = [gate["passed"] for gate in record["gates"] if is_limit(gate["name"])]
     if False in passed:
         return False
     return True if passed and None not in passed else None
 
 
 def _passed(record: Mapping[str, Any], name: str) -> bool | None:
-    return next((gate["passed"] for gate in record["gates"] if gate["name"] == name), None)
+    return next((gate["passed"] for gate in record["gates"] if same_gate(gate["name"], name)), None)
 
 
 def fallen_benchmarks(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -115,7 +111,7 @@ def fallen_benchmarks(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
             benchmark: gate
             for benchmark, record in records.items()
             for gate in record["gates"]
-            if gate["name"] == name and gate["p_value"] is not None
+            if same_gate(gate["name"], name) and gate["p_value"] is not None
         }
         if len(gates) < 2:
             continue
@@ -126,5 +122,6 @@ def fallen_benchmarks(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
             if rejected and gate["ci95"] is not None and gate["ci95"][0] > 0.0
         ]
         if fell:
-            found.append(f"{name}: fell significantly, Holm over {len(gates)} benchmarks: {', '.join(fell)}")
+            shown = ", ".join(sorted({gate["name"] for gate in gates.values()}))
+            found.append(f"{shown}: fell significantly, Holm over {len(gates)} benchmarks: {', '.join(fell)}")
     return found

@@ -47,7 +47,8 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="PROVIDER:NAME",
         dest="gnus_model",
         default=None,
-        help="Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID; several are compared",
+        help="Use this model as the quantized variant, e.g. mlx:DIR or mlx:HUB_ID; repeatable with "
+        "--gnus-experiment, which compares them",
     )
     parser.addini("gnus_model", "As --gnus-model", type="string", default="")
     _add_experiment_options(group)
@@ -85,9 +86,22 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("gnus_force_download", "As --gnus-force-download", type="bool", default=False)
 
 
+#: The value of `--gnus-experiment` where it stands without a file.
+WITHOUT_FILE = True
+
+
 def _add_experiment_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--gnus-experiment",
+        nargs="?",
+        const=WITHOUT_FILE,
+        metavar="FILE",
+        dest="gnus_experiment",
+        default=None,
+        help="Run an experiment: benchmarks x models x rounds, of a file (config/experiments/*.yaml) or of "
+        "--niche and --gnus-model; never gated",
+    )
     for name, metavar, text in (
-        ("experiment", "FILE", "Run an experiment: benchmarks x models x rounds (config/experiments/*.yaml)"),
         ("repeat", "N", "Rounds of an experiment, each with few-shot examples of its own (default: 1)"),
         ("output", "FILE", "Where an experiment's results are appended, a JSON line each"),
     ):
@@ -98,28 +112,43 @@ def is_active(config: pytest.Config) -> bool:
     """Whether this session runs benchmarks at all.
 
     Raises:
-        pytest.UsageError: models, rounds or an output are given, but nothing that could be run on them.
+        pytest.UsageError: options that only an experiment can obey, and no experiment; a model, and nothing
+            that could be run on it.
     """
+    if is_experiment(config):
+        return True
+    _refuse_what_is_for_experiments(config)
     if config.getoption("gnus_niche") or config.getini("gnus_niche"):
         return True
-    if config.getoption("gnus_experiment") is not None:
-        return True
-    alone = [f"--gnus-{name}" for name in _OF_A_NICHE if config.getoption(f"gnus_{name}") is not None]
-    if not alone:
+    if config.getoption("gnus_model") is None:
         return False
     import pytest
 
     raise pytest.UsageError(
-        f"pytest-gnus: {', '.join(alone)}: nothing to measure; add --niche=NAME for the benchmarks of a "
-        "niche, or --gnus-experiment=FILE for an experiment"
+        "pytest-gnus: --gnus-model: nothing to measure; add --niche=NAME for the benchmarks of a niche"
     )
 
 
 def is_experiment(config: pytest.Config) -> bool:
-    """Whether an active session compares models instead of gating a niche's own."""
-    return (
-        any(config.getoption(f"gnus_{name}") is not None for name in ("experiment", "repeat", "output"))
-        or len(config.getoption("gnus_model") or ()) > 1
+    """Whether an active session compares models instead of gating a niche's own: only where that is said."""
+    return config.getoption("gnus_experiment") is not None
+
+
+def _refuse_what_is_for_experiments(config: pytest.Config) -> None:
+    """A release gate must not become an experiment, which gates nothing, by another option in passing."""
+    models = config.getoption("gnus_model") or ()
+    asked = [
+        *([f"--gnus-model {len(models)} times"] if len(models) > 1 else []),
+        *(f"--gnus-{name}" for name in ("repeat", "output") if config.getoption(f"gnus_{name}") is not None),
+    ]
+    if not asked:
+        return
+    import pytest
+
+    raise pytest.UsageError(
+        f"pytest-gnus: {', '.join(asked)}: only an experiment, which gates nothing, does this; add "
+        "--gnus-experiment for one of the models named (it takes a file, or --niche=NAME beside it)"
+        + (", or name one model for a gate" if len(models) > 1 else "")
     )
 
 
@@ -147,4 +176,3 @@ _SELECTING = (
     "setuponly",
     "setupplan",
 )
-_OF_A_NICHE = ("model", "repeat", "output")

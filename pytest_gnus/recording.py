@@ -43,7 +43,7 @@ class Manifests:
         """
         if item.model_manifest is not None:
             digest: str | None = _file_digest(item, "model_manifest")
-        elif _is_sgfp4(model) and (manifest := _manifest(model)) is not None:
+        elif is_sgfp4(model) and (manifest := _manifest(model)) is not None:
             digest = _source_digest(model, manifest)
         elif model.directories:
             digest = self._of_directories(model.spec, model.directories)
@@ -51,7 +51,7 @@ class Manifests:
             digest = canonical_sha256(model.identity) if model.identity else None
         if item.sgfp4_manifest is not None:
             return digest, _file_digest(item, "sgfp4_manifest")
-        if not _is_sgfp4(model) or (manifest := _manifest(model)) is None:
+        if not is_sgfp4(model) or (manifest := _manifest(model)) is None:
             return digest, None
         return digest, manifest.sha256
 
@@ -120,10 +120,11 @@ def item_fingerprint(
         "model_manifest_sha256": model_digest,
         "sgfp4_manifest_sha256": sgfp4_digest,
     }
-    return fingerprint(fields, is_sgfp4=_is_sgfp4(model))
+    return fingerprint(fields, is_sgfp4=is_sgfp4(model))
 
 
-def _is_sgfp4(model: LoadedModel | None) -> bool:
+def is_sgfp4(model: LoadedModel | None) -> bool:
+    """Whether a model's weights are in SGFP4."""
     return bool(model and model.quantization and model.quantization.get("format") == "sgfp4")
 
 

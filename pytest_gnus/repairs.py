@@ -5,15 +5,16 @@ Made from the records alone, so that it can be made again. It suggests; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
 from pytest_gnus.errors import RecordError
+from pytest_gnus.gates import truncation
 from pytest_gnus.gates.categories import CategoryDrop, category_drops
 from pytest_gnus.gates.comparison import MINIMUM_PAIRS, Comparison, NotCompared, compare
-from pytest_gnus.gates.regression import NAME as REGRESSION
+from pytest_gnus.gates.names import is_hard_limit, is_regression
 from pytest_gnus.judging import documents
 from pytest_gnus.records import earlier
 from pytest_gnus.records.earlier import earlier_runs
@@ -24,6 +25,10 @@ from pytest_gnus.records.store import (
     score,
 )
 
+_TRUNCATED = (
+    "prompts do not fit the model's context: ask with fewer examples or shorter documents, or allow it with "
+    "`truncated_max_share`"
+)
 Cause = Literal["quantization", "training", "quantization and training", "not clear"]
 
 
@@ -93,7 +98,7 @@ def _repair(
     to_previous = _change(store, "the previous run", _previous(store, run_id, quantized), quantized)
     reference_moved = _change(store, "the previous run", _previous(store, run_id, reference), reference)
     shown = [record for record in (quantized, reference) if record is not None]
-    cause, because = _cause(to_reference, reference_moved, reference, _fails(quantized, REGRESSION))
+    cause, because = _cause(to_reference, reference_moved, reference, _fails(quantized, is_regression))
     return BenchmarkRepair(
         benchmark,
         tuple(dict.fromkeys(chain.from_iterable(map(_failed_gates, shown)))),
@@ -102,7 +107,10 @@ def _repair(
         reference_moved,
         cause,
         because,
-        tuple(_suggestions(cause, to_reference, to_previous, reference_moved)),
+        (
+            *([_TRUNCATED] if any(_fails(record, truncation.NAME.__eq__) for record in shown) else []),
+            *_suggestions(cause, to_reference, to_previous, reference_moved),
+        ),
     )
 
 
@@ -153,9 +161,9 @@ def _failed_gates(record: StoredRecord) -> list[str]:
     ]
 
 
-def _fails(record: StoredRecord | None, name: str) -> bool:
+def _fails(record: StoredRecord | None, is_meant: Callable[[str], bool]) -> bool:
     gates = record.content["gates"] if record is not None else []
-    return any(gate["name"] == name and gate["passed"] is False for gate in gates)
+    return any(is_meant(gate["name"]) and gate["passed"] is False for gate in gates)
 
 
 def _cause(
@@ -166,7 +174,7 @@ def _cause(
 ) -> tuple[Cause, str]:
     """Quantization where only the quantized variant fell, training where its reference fell or is too low."""
     quantization = regression_fails or bool(to_reference and to_reference.fell)
-    low = _fails(reference, "hard_floor")
+    low = _fails(reference, is_hard_limit)
     training = low or bool(reference_moved and reference_moved.fell)
     how = "is below its floor itself" if low else "fell from the previous run too"
     if quantization and training:

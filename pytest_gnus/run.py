@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_gnus.errors import DataAbsentError, HookError, ModelError
+from pytest_gnus.gates import truncation
 from pytest_gnus.gates.artifact import ArtifactNumbers, artifact_gates
+from pytest_gnus.gates.names import same_gate
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import ItemOutcome, Status, status_of
 from pytest_gnus.judging import Reference, References, judge
@@ -20,7 +22,7 @@ from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.provider import Abilities, Providers
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem
-from pytest_gnus.recording import Manifests, build_record, item_fingerprint, sample_records
+from pytest_gnus.recording import Manifests, build_record, is_sgfp4, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
 from pytest_gnus.records.store import RecordStore
 from pytest_gnus.release.evidence import Identities, sealed_artifact
@@ -63,10 +65,11 @@ class ItemState:
             found.extend(self.measurement.flags)
             found.extend(self.measurement.notes)
             counts = self.measurement.counts
-            if counts.truncated_prompts:
+            told = any(gate.name == truncation.NAME and gate.is_against for gate in self.gates)
+            if counts.truncated_prompts and not told:
+                context = self.measurement.context_tokens
                 found.append(
-                    f"{counts.truncated_prompts} of {counts.requests} prompts were longer than the model's "
-                    "context; their oldest tokens were dropped"
+                    truncation.truncation_sentence(counts.truncated_prompts, counts.requests, context)
                 )
         found.extend(self.gate_warnings)
         if self.identity is not None and not self.identity.valid:
@@ -200,11 +203,16 @@ class Run:
             self.ask_gates(state)
         if state.measurement is None or state.identity is None or state.added_gates is None:
             raise ValueError(f"{state.item.name} has not been measured")
-        judgement = judge(state.item, state.measurement, state.identity.fields, self.references)
+        judgement = judge(
+            state.item,
+            state.measurement,
+            state.identity.fields,
+            self.references,
+            is_sgfp4=is_sgfp4(state.model),
+        )
         gates = (*judgement.gates, *state.added_gates)
-        names = [gate.name for gate in gates]
         for gate in state.added_gates:
-            if names.count(gate.name) > 1:
+            if sum(same_gate(gate.name, other.name) for other in gates) > 1:
                 raise HookError(f"pytest_gnus_gates: the name {gate.name!r} stands for more than one gate")
         state.gates = gates
         state.gate_warnings = judgement.warnings

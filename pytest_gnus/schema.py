@@ -6,8 +6,8 @@ Every model refuses unknown keys and does no conversion between types: `"0.2"` i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,40 +27,82 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
 class _Strict(BaseModel):
+    """`RENAMED` has the keys that a file may still write by an old name, each with its new one."""
+
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True
     )
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+
+
+_Limit = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Thresholds(_Strict):
-    """Limits of the gates. `None` means: not set at this level, look at the next one."""
+    """Limits of the gates. `None` means: not set at this level, look at the next one.
 
-    hard_floor: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
-    regression_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
-    previous_run_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
-    deviation_max_pct: float | None = Field(default=None, ge=0.0, le=1.0)
-    category_floors: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
-        default_factory=dict
-    )
+    Where a lower score is better the limit of a score is a ceiling. A floor is then taken for one where no
+    ceiling is set, as it was before there were ceilings.
+    """
 
-    def floors_above_one(self) -> list[tuple[str, float]]:
-        """Floors, by key, that no score between 0 and 1 can reach."""
-        named = {"hard_floor": self.hard_floor} | {
-            f"category_floors.{name}": floor for name, floor in self.category_floors.items()
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "regression_max_pct": "max_relative_drop",
+        "previous_run_max_pct": "max_relative_drop_from_previous",
+        "deviation_max_pct": "max_relative_drop_from_baseline",
+    }
+
+    hard_floor: _Limit | None = None
+    hard_ceiling: _Limit | None = None
+    max_relative_drop: _Share | None = None
+    max_relative_drop_from_previous: _Share | None = None
+    max_relative_drop_from_baseline: _Share | None = None
+    truncated_max_share: _Share | None = None
+    category_floors: dict[str, _Limit] = Field(default_factory=dict)
+    category_ceilings: dict[str, _Limit] = Field(default_factory=dict)
+
+    @property
+    def ceilings(self) -> list[str]:
+        """The keys of ceilings that are set."""
+        return [key for key in ("hard_ceiling", "category_ceilings") if getattr(self, key) not in (None, {})]
+
+    def hard_limit(self, *, higher_is_better: bool) -> float | None:
+        """The floor of a score, or its ceiling where a lower one is better."""
+        if higher_is_better or self.hard_ceiling is None:
+            return self.hard_floor
+        return self.hard_ceiling
+
+    def category_limits(self, *, higher_is_better: bool) -> dict[str, float]:
+        """The floors of categories, or their ceilings where a lower score is better."""
+        if higher_is_better:
+            return dict(self.category_floors)
+        return {**self.category_floors, **self.category_ceilings}
+
+    def limits_above_one(self) -> list[tuple[str, float]]:
+        """Floors and ceilings, by key, that mean nothing for a score between 0 and 1."""
+        named = {"hard_floor": self.hard_floor, "hard_ceiling": self.hard_ceiling} | {
+            f"{key}.{name}": limit
+            for key in ("category_floors", "category_ceilings")
+            for name, limit in getattr(self, key).items()
         }
         return [(key, value) for key, value in named.items() if value is not None and value > 1.0]
 
     def over(self, base: Thresholds) -> Thresholds:
         """These thresholds, with `base` filling what is not set here."""
-        mine, theirs = (
-            {name: getattr(side, name) for name in Thresholds.model_fields} for side in (self, base)
-        )
-        filled = {name: theirs[name] if value is None else value for name, value in mine.items()}
-        return Thresholds(**{**filled, "category_floors": {**base.category_floors, **self.category_floors}})
+        merged: dict[str, Any] = {}
+        for name in Thresholds.model_fields:
+            mine, theirs = getattr(self, name), getattr(base, name)
+            merged[name] = {**theirs, **mine} if isinstance(mine, dict) else theirs if mine is None else mine
+        return Thresholds(**merged)
 
 
-#: D-08's defaults, as in the seeds.
-BUILT_IN_THRESHOLDS = Thresholds(regression_max_pct=0.10, previous_run_max_pct=0.10, deviation_max_pct=0.20)
+#: D-08's defaults, as in the seeds. No prompt may be truncated unless a file allows it.
+BUILT_IN_THRESHOLDS = Thresholds(
+    max_relative_drop=0.10,
+    max_relative_drop_from_previous=0.10,
+    max_relative_drop_from_baseline=0.20,
+    truncated_max_share=0.0,
+)
 
 
 class ArtifactThresholds(_Strict):
@@ -156,11 +198,16 @@ class DiagnosticOverrides(_Strict):
 class PromptBundle(_Strict):
     """One file `config/prompts/<name>.yaml`: how models are asked, under one name."""
 
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "system_prompt": "system_instruction",
+        "generation": "generation_kwargs",
+    }
+
     name: str = Field(pattern=NAME)
     description: str = ""
-    system_prompt: str | None = None
+    system_instruction: str | None = None
     chat_template: bool | str | None = None
-    generation: Generation = Field(default_factory=dict)
+    generation_kwargs: Generation = Field(default_factory=dict)
 
 
 class Experiment(_Strict):
@@ -211,6 +258,25 @@ class Benchmark(_Strict):
             _refuse_above_one(self.gates, self.metric or "the metric")
         return self
 
+    @model_validator(mode="after")
+    def _ceilings_of_lower_is_better(self) -> Benchmark:
+        ceilings = self.gates.ceilings
+        if ceilings and self.knows_higher_is_better:
+            floor = ceilings[0].replace("ceiling", "floor")
+            raise ValueError(
+                f"gates.{ceilings[0]}, but for {self.metric or 'the metric'} higher is better: write {floor}"
+            )
+        if self.gates.hard_floor is not None and self.gates.hard_ceiling is not None:
+            raise ValueError("both gates.hard_floor and gates.hard_ceiling: a score has one of them")
+        return self
+
+    @property
+    def knows_higher_is_better(self) -> bool:
+        """Whether the file alone shows that a higher score is better; what it does not say lm-eval does."""
+        if self.higher_is_better is not None:
+            return self.higher_is_better
+        return self.metric is None or self.metric.split(",")[0] in METRIC_ORDER
+
     @property
     def has_unit_metric(self) -> bool:
         """Whether the primary metric lies between 0 and 1, as far as its name tells."""
@@ -219,7 +285,7 @@ class Benchmark(_Strict):
 
 
 def _refuse_above_one(gates: Thresholds, metric: str) -> None:
-    for key, value in gates.floors_above_one():
+    for key, value in gates.limits_above_one():
         raise ValueError(f"gates.{key} is {value}, but {metric} lies between 0 and 1")
 
 
@@ -266,5 +332,7 @@ class Pipeline(_Strict):
 
     @model_validator(mode="after")
     def _floors_in_range(self) -> Pipeline:
-        _refuse_above_one(self.gates, "a floor for every benchmark")
+        # A ceiling may be above 1: it is for benchmarks of which a lower score is better.
+        floors = self.gates.model_copy(update={"hard_ceiling": None, "category_ceilings": {}})
+        _refuse_above_one(floors, "a floor for every benchmark")
         return self

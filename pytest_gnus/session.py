@@ -27,7 +27,7 @@ from pytest_gnus.models.device import expected_device
 from pytest_gnus.options import asks_for_a_part
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
-from pytest_gnus.starting import enter, resolved, workspace_root
+from pytest_gnus.starting import enter, resolved, tell_old_names, workspace_root
 from pytest_gnus.versions import package_versions
 from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device
 from pytest_gnus.workspace import Workspace
@@ -120,6 +120,7 @@ class Session:
             workspace, settings = cls._resolved(config, root, hooks.providers())
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
+        tell_old_names(config, workspace.deprecations)
         session = cls(config, workspace, settings, hooks)
         # The artifacts first: a broken one is to fail before anything is run on it.
         paths = [*session.artifact_files, workspace.benchmarks_directory]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,9 @@ from pytest_gnus import settings as settings_room
 from pytest_gnus.collection import MARKERS
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
+from pytest_gnus.renaming import RenamedKeyWarning
 from pytest_gnus.settings import Settings
-from pytest_gnus.workers import use_part_of_cores
+from pytest_gnus.workers import is_worker, use_part_of_cores
 from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
@@ -52,6 +55,21 @@ def resolved(
         known = sorted(path.stem for path in (root / "config" / "specialists").glob("*.y*ml"))
     settings, of_options = settings_room.resolve(config, root, known, providers)
     return workspace, settings, [*problems, *of_options]
+
+
+def tell_old_names(config: pytest.Config, deprecations: Iterable[str]) -> None:
+    """Warn, once in a session, of files that use old names; what `-W error` says of that fails no build."""
+    if is_worker(config):
+        return
+    for text in deprecations:
+        warning = RenamedKeyWarning(text)
+        try:
+            config.issue_config_time_warning(warning, stacklevel=2)
+        except RenamedKeyWarning:
+            message = warnings.WarningMessage(warning, RenamedKeyWarning, __file__, 0)
+            config.hook.pytest_warning_recorded.call_historic(
+                kwargs={"warning_message": message, "when": "config", "nodeid": "", "location": None}
+            )
 
 
 def enter(config: pytest.Config, session: Any, scopes: int, paths: list[Path]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
 from pytest_gnus.models.provider import Provider, Providers
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.models.spec import parse_problem
+from pytest_gnus.renaming import RenamedContent, RenamedKeyWarning, with_new_names
 from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -36,7 +38,10 @@ class FunctionReference:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A project's benchmarks and niches, validated; `providers` are those that its models are named by."""
+    """A project's benchmarks and niches, validated; `providers` are those that its models are named by.
+
+    `deprecations` has a sentence for each file that uses a key by an old name.
+    """
 
     root: Path
     pipeline: Pipeline = field(default_factory=Pipeline)
@@ -45,6 +50,7 @@ class Workspace:
     niches: Mapping[str, Niche] = field(default_factory=dict)
     niche_files: Mapping[str, Path] = field(default_factory=dict)
     providers: Providers = BUILT_IN
+    deprecations: tuple[str, ...] = ()
 
     @property
     def benchmarks_directory(self) -> Path:
@@ -89,7 +95,10 @@ def open_workspace(
         allowed = "a folder with config/specialists/, or one above it"
         raise ConfigError([Problem(str(Path.cwd()), "", "no workspace", allowed)])
     known = BUILT_IN.extended((asked_by, provider) for provider in providers)
-    return load_workspace(root.resolve(), known)
+    workspace = load_workspace(root.resolve(), known)
+    for text in workspace.deprecations:
+        warnings.warn(text, RenamedKeyWarning, stacklevel=3)
+    return workspace
 
 
 def load_workspace(root: Path, providers: Providers = BUILT_IN) -> Workspace:
@@ -103,26 +112,30 @@ def load_workspace(root: Path, providers: Providers = BUILT_IN) -> Workspace:
     pipeline = reader.read(root / "config" / "pipeline.yaml", Pipeline, optional=True) or Pipeline()
     benchmarks, files = reader.read_named(root / "benchmarks", Benchmark, "name")
     niches, niche_files = reader.read_named(root / "config" / "specialists", Niche, "niche")
+    problems.extend(_pipeline_problems(pipeline, benchmarks.values()))
     for name, niche in niches.items():
         where = reader.relative(niche_files[name])
         problems.extend(_niche_problems(niche, where, benchmarks, root))
         problems.extend(_model_problems(niche, where, providers))
     if problems:
         raise ConfigError(problems)
-    return Workspace(root, pipeline, benchmarks, files, niches, niche_files, providers)
+    return Workspace(
+        root, pipeline, benchmarks, files, niches, niche_files, providers, tuple(reader.deprecations)
+    )
 
 
-def read_file(root: Path, path: Path, model: type[ModelT]) -> ModelT:
-    """One YAML file of the workspace in its validated form.
+def read_file(root: Path, path: Path, model: type[ModelT]) -> tuple[ModelT, Sequence[str]]:
+    """One YAML file of the workspace in its validated form, and what to say of old names in it.
 
     Raises:
         ConfigError: with every problem of the file.
     """
     problems: list[Problem] = []
-    found = _Reader(root, problems).read(path, model)
+    reader = _Reader(root, problems)
+    found = reader.read(path, model)
     if found is None:
         raise ConfigError(problems)
-    return found
+    return found, reader.deprecations
 
 
 class _Reader:
@@ -131,6 +144,7 @@ class _Reader:
     def __init__(self, root: Path, problems: list[Problem]) -> None:
         self._root = root
         self._problems = problems
+        self.deprecations: list[str] = []
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else str(path)
@@ -149,10 +163,14 @@ class _Reader:
         if not isinstance(content, dict):
             self._problems.append(Problem(where, "", _shown(content), "a YAML mapping"))
             return None
+        renamed = with_new_names(where, content, model)
+        self._problems.extend(renamed.problems)
+        told = renamed.told(where)
+        self.deprecations += [told] if told else []
         try:
-            return model.model_validate(content)
+            return model.model_validate(renamed.content)
         except ValidationError as error:
-            self._problems.extend(_merged(_problem(where, model, fault) for fault in error.errors()))
+            self._problems.extend(_merged(_problem(where, model, fault, renamed) for fault in error.errors()))
             return None
 
     def read_named(
@@ -229,7 +247,9 @@ def _niche_problems(
             key = f"gates.per_benchmark.{name}"
             allowed = f"a benchmark of this niche: {listed(sorted(seen))}"
             yield Problem(where, key, repr(name), allowed, did_you_mean(name, seen))
-    yield from _floor_problems(niche, where, [benchmarks[name] for name in seen if name in benchmarks])
+    known = [benchmarks[name] for name in sorted(seen) if name in benchmarks]
+    yield from _floor_problems(niche, where, known)
+    yield from _ceiling_problems(niche, where, known)
 
 
 def _benchmark_file_exists(root: Path, name: str) -> bool:
@@ -248,7 +268,7 @@ def _model_problems(niche: Niche, where: str, providers: Providers) -> Iterator[
 
 
 def _floor_problems(niche: Niche, where: str, benchmarks: typing.Iterable[Benchmark]) -> Iterator[Problem]:
-    """Floors above 1 for benchmarks whose metric does not go there: percentages by mistake."""
+    """Floors and ceilings above 1 for benchmarks whose metric does not go there: percentages by mistake."""
     for benchmark in benchmarks:
         if not benchmark.has_unit_metric:
             continue
@@ -257,9 +277,39 @@ def _floor_problems(niche: Niche, where: str, benchmarks: typing.Iterable[Benchm
             ("gates", niche.gates),
             (f"gates.per_benchmark.{benchmark.name}", single),
         ):
-            for key, value in thresholds.floors_above_one():
+            for key, value in thresholds.limits_above_one():
                 allowed = f"0 to 1, as the metric of {benchmark.name}"
                 yield Problem(where, f"{prefix}.{key}", str(value), allowed)
+
+
+def _ceiling_problems(niche: Niche, where: str, benchmarks: typing.Iterable[Benchmark]) -> Iterator[Problem]:
+    """Ceilings where a higher score is better, and floors beside a ceiling, which would count for nothing."""
+    for benchmark in benchmarks:
+        single = niche.gates.per_benchmark.get(benchmark.name, Thresholds())
+        prefix = f"gates.per_benchmark.{benchmark.name}"
+        for place, thresholds in (("gates", niche.gates), (prefix, single)):
+            yield from _ceilings_of(benchmark, thresholds, where, place)
+        ceiling = single.hard_ceiling if single.hard_ceiling is not None else benchmark.gates.hard_ceiling
+        if single.hard_floor is not None and ceiling is not None:
+            told = f"a floor for {benchmark.name}, which has a ceiling"
+            yield Problem(where, f"{prefix}.hard_floor", told, "hard_ceiling", "Write hard_ceiling.")
+
+
+def _ceilings_of(benchmark: Benchmark, thresholds: Thresholds, where: str, place: str) -> Iterator[Problem]:
+    """The ceilings that a benchmark cannot have."""
+    for key in thresholds.ceilings if benchmark.knows_higher_is_better else ():
+        floor = key.replace("ceiling", "floor")
+        told = f"a ceiling for {benchmark.name}, of which a higher score is better"
+        yield Problem(where, f"{place}.{key}", told, floor, f"Write {floor}.")
+
+
+def _pipeline_problems(pipeline: Pipeline, benchmarks: Iterable[Benchmark]) -> Iterator[Problem]:
+    """What only `config/pipeline.yaml` and the benchmarks together show: the first of its kind."""
+    for benchmark in benchmarks:
+        found = list(_ceilings_of(benchmark, pipeline.gates, "config/pipeline.yaml", "gates"))
+        if found:
+            yield from found
+            return
 
 
 def _merged(problems: typing.Iterable[Problem]) -> list[Problem]:
@@ -273,12 +323,12 @@ def _merged(problems: typing.Iterable[Problem]) -> list[Problem]:
     return list(by_key.values())
 
 
-def _problem(where: str, model: type[BaseModel], fault: ErrorDetails) -> Problem:
+def _problem(where: str, model: type[BaseModel], fault: ErrorDetails, renamed: RenamedContent) -> Problem:
     """One fault of pydantic's as a sentence in the terms of the file."""
     location = list(fault["loc"])
     if fault["type"] != "extra_forbidden" and len(location) > 1 and _is_union_tag(location[-1]):
         location.pop()
-    key = _key_path(location)
+    key = _key_path(renamed.as_written(location))
     if fault["type"] == "extra_forbidden":
         known = _fields_at(model, location[:-1])
         return Problem(where, key, "an unknown key", listed(known), did_you_mean(str(location[-1]), known))

@@ -21,7 +21,12 @@ from pytest_gnus.schema import Benchmark, Thresholds, Variant
 PROTOCOL = Protocol("v1", "colours", "1.0", "sha256:x", "a" * 64, 1234, "b" * 64, {"metric": "acc"}, {})
 REQUEST = Request("colours", "canonical", "local", 0, 1234, False, None, {}, {}, None, False, None, (), None)
 KEY = ("toy", "colours", "quantized")
-LIMITS = Thresholds(hard_floor=0.3, regression_max_pct=0.1, previous_run_max_pct=0.1, deviation_max_pct=0.2)
+LIMITS = Thresholds(
+    hard_floor=0.3,
+    max_relative_drop=0.1,
+    max_relative_drop_from_previous=0.1,
+    max_relative_drop_from_baseline=0.2,
+)
 _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 

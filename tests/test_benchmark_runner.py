@@ -63,7 +63,7 @@ def test_it_writes_a_record_per_benchmark_and_returns_the_paths(project: Path) -
     assert [record["quantized"] for record in records] == [False] * 3 + [True] * 3
     assert len({record["run_id"] for record in records}) == 2
     gates = {gate["name"]: gate for gate in records[3]["gates"]}
-    assert gates["sgfp4_regression"]["reference"] == 0.5
+    assert gates["quantization_regression"]["reference"] == 0.5
 
 
 def test_the_api_source_is_judge_only(project: Path) -> None:

@@ -78,6 +78,7 @@ def test_a_reporter_of_scores_and_verdicts(toy, monkeypatch, workers):
 def test_a_reporter_of_an_experiment(toy, monkeypatch):
     put(toy, "reporter")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy.path / "summary.md"))
-    toy.run("--niche=toy", "--gnus-model=demo:random", "--gnus-model=demo:constant").assert_outcomes(passed=2)
+    models = ("--gnus-model=demo:random", "--gnus-model=demo:constant")
+    toy.run("--niche=toy", "--gnus-experiment", *models).assert_outcomes(passed=2)
     report = next((toy.path / "artifacts" / "experiments").glob("*.report.md")).read_text(encoding="utf-8")
     assert (toy.path / "summary.md").read_text() == report + "\n"

@@ -26,7 +26,7 @@ FIELDS: Mapping[str, Any] = {
     "sgfp4_manifest_sha256": None,
 }
 REQUEST = Request("colours", "canonical", "local", 0, 1234, False, None, {}, {}, None, False, None, (), None)
-LIMITS = Thresholds(hard_floor=0.3, regression_max_pct=0.1, category_floors={"warm": 0.2})
+LIMITS = Thresholds(hard_floor=0.3, max_relative_drop=0.1, category_floors={"warm": 0.2})
 RUN = "20260601T000000.000000Z-deadbeef"
 COMMAND = "pytest --niche=toy --gnus-variant=reference -k colours"
 
@@ -87,7 +87,7 @@ def regression(references: References, item: BenchmarkItem | None = None, score:
 
 
 def regression_of(judgement: Judgement) -> GateResult:
-    (gate,) = [gate for gate in judgement.gates if gate.name == "sgfp4_regression"]
+    (gate,) = [gate for gate in judgement.gates if gate.name == "quantization_regression"]
     return gate
 
 
@@ -97,7 +97,7 @@ def test_the_quantized_variant_has_its_floors_and_the_regression_gate(references
     assert [(gate.name, gate.passed, gate.value) for gate in gates] == [
         ("hard_floor", True, 0.48),
         ("category_floor[warm]", True, 0.25),
-        ("sgfp4_regression", True, pytest.approx(0.04)),
+        ("quantization_regression", True, pytest.approx(0.04)),
         ("previous_run", None, None),
         ("baseline_deviation", None, None),
     ]
@@ -112,12 +112,10 @@ def test_other_variants_have_floors_only(references: References, variant: Varian
 
 
 def test_a_blocking_benchmark_without_a_floor_is_not_passed_over(references: References) -> None:
-    gates = judge(
-        item_of(thresholds=Thresholds(regression_max_pct=0.1)), measured(), FIELDS, references
-    ).gates
+    gates = judge(item_of(thresholds=Thresholds(max_relative_drop=0.1)), measured(), FIELDS, references).gates
     assert [(gate.name, gate.passed) for gate in gates[:2]] == [
         ("hard_floor", None),
-        ("sgfp4_regression", None),
+        ("quantization_regression", None),
     ]
     assert "a blocking benchmark needs one" in gates[0].detail
     (alone,) = judge(item_of("reference", Thresholds()), measured(), FIELDS, references).gates
@@ -133,7 +131,7 @@ def test_each_gate_fails_on_its_own(references: References) -> None:
 
 def test_where_lower_is_better_all_gates_turn_round(references: References) -> None:
     references.remember(item_of("reference"), measured(10.0, higher=False), FIELDS)
-    limits = Thresholds(hard_floor=12.0, regression_max_pct=0.1, category_floors={"cold": 1.0})
+    limits = Thresholds(hard_floor=12.0, max_relative_drop=0.1, category_floors={"cold": 1.0})
     gates = judge(item_of(thresholds=limits), measured(11.5, higher=False), FIELDS, references).gates
     assert [gate.passed for gate in gates[:3]] == [True, True, False]
     assert gates[2].value == pytest.approx(0.15)
@@ -324,7 +322,7 @@ def test_the_policy_of_the_niche_decides(
     references: References, policy: RegressionPolicy, limit: float, passed: bool, warned: bool
 ) -> None:
     references.remember(item_of("reference"), of_documents(BEFORE), FIELDS)
-    limits = Thresholds(hard_floor=0.3, regression_max_pct=limit)
+    limits = Thresholds(hard_floor=0.3, max_relative_drop=limit)
     judgement = judge(
         item_of(thresholds=limits, regression_policy=policy), of_documents(AFTER), FIELDS, references
     )

@@ -31,7 +31,7 @@ def gates(
     return [
         GateResult("hard_floor", floor),
         GateResult("category_floor[warm]", category),
-        GateResult("sgfp4_regression", True),
+        GateResult("quantization_regression", True),
         GateResult("previous_run", previous, severity="note" if previous is None else "warn"),
         GateResult("baseline_deviation", baseline, severity="note" if baseline is None else "warn"),
     ]

@@ -432,5 +432,8 @@ def test_without_a_cycle_each_model_is_loaded_once_and_references_come_first(
 
 def test_thresholds_of_an_item_are_complete() -> None:
     assert item_for().thresholds == Thresholds(
-        regression_max_pct=0.10, previous_run_max_pct=0.10, deviation_max_pct=0.20
+        max_relative_drop=0.10,
+        max_relative_drop_from_previous=0.10,
+        max_relative_drop_from_baseline=0.20,
+        truncated_max_share=0.0,
     )

@@ -14,7 +14,7 @@ from pytest_gnus.reporting import repair
 from tests.making_history import item_of, keep, rights, run_id
 
 NOW = 600.0
-FAILED = GateResult("sgfp4_regression", False, value=0.5, threshold=0.1, detail="drop +50 %")
+FAILED = GateResult("quantization_regression", False, value=0.5, threshold=0.1, detail="drop +50 %")
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_the_first_run_has_nothing_to_compare_with_and_passes(store: RecordStore
     judgement = judged(store)
     assert [(gate.name, gate.passed, gate.severity) for gate in judgement.gates] == [
         ("hard_floor", True, "block"),
-        ("sgfp4_regression", True, "block"),
+        ("quantization_regression", True, "block"),
         ("previous_run", None, "note"),
         ("baseline_deviation", None, "note"),
     ]
@@ -83,7 +83,7 @@ def test_the_drop_from_the_previous_run_has_its_own_limit(
     gate = gate_of(judged(store, score))
     assert (gate.passed, gate.threshold, gate.reference) == (passed, 0.1, 0.5)
     assert gate.value == pytest.approx((0.5 - score) / 0.5)
-    wide = item_of(thresholds=replace_limits(previous_run_max_pct=0.5))
+    wide = item_of(thresholds=replace_limits(max_relative_drop_from_previous=0.5))
     assert gate_of(judged(store, score, item=wide)).passed is True
 
 
@@ -100,7 +100,7 @@ def test_a_sibling_is_never_the_previous_run(store: RecordStore) -> None:
 def test_what_is_not_gated_has_no_trend(store: RecordStore, item: BenchmarkItem) -> None:
     keep(store, 0.9, began=1, build="a")
     names = [gate.name for gate in judged(store, item=item).gates]
-    assert names == ["hard_floor", "sgfp4_regression"]
+    assert names == ["hard_floor", "quantization_regression"]
 
 
 @pytest.mark.parametrize("variant", ["reference", "baseline"])
@@ -239,7 +239,9 @@ def test_so_it_is_with_the_baseline_and_the_reference(
         keep(store, 0.1, began=1, item=item_of(variant))
         break_it(keep(store, 0.9, began=2, item=item_of(variant)))
     judgement = judge(item_of(), measured(), fields(), References(store, run_id(NOW)))
-    deviation, regression = (gate_of(judgement, name) for name in ("baseline_deviation", "sgfp4_regression"))
+    deviation, regression = (
+        gate_of(judgement, name) for name in ("baseline_deviation", "quantization_regression")
+    )
     assert (deviation.passed, deviation.severity, deviation.consecutive_failures) == (None, "warn", 1)
     assert (regression.passed, regression.severity) == (None, "block")
     assert status_of(judgement.gates, gated=True) == "failed"
@@ -298,10 +300,10 @@ def test_an_accepted_drop_does_not_block_again(store: RecordStore) -> None:
     keep(store, 0.9, began=1, build="a")
     path = keep(store, 0.6, began=2, build="b")
     before = judged(store, 0.6, build="b", reference=0.9)
-    assert [gate_of(before, n).passed for n in ("sgfp4_regression", "previous_run")] == [False, False]
+    assert [gate_of(before, n).passed for n in ("quantization_regression", "previous_run")] == [False, False]
     accepting(store, path)
     judgement = judged(store, 0.6, build="b", reference=0.9)
-    for name in ("sgfp4_regression", "previous_run"):
+    for name in ("quantization_regression", "previous_run"):
         gate = gate_of(judgement, name)
         assert (gate.passed, gate.reference, gate.value) == (True, 0.6, 0.0)
         assert gate.accepted is not None
@@ -322,7 +324,7 @@ def test_a_drop_from_the_baseline_can_be_accepted(store: RecordStore) -> None:
 def test_what_falls_below_the_accepted_score_fails_and_says_so(store: RecordStore) -> None:
     accepting(store, keep(store, 0.6, began=2, build="b"))
     judgement = judged(store, 0.5, reference=0.9)
-    gate = gate_of(judgement, "sgfp4_regression")
+    gate = gate_of(judgement, "quantization_regression")
     assert (gate.passed, gate.reference, gate.accepted) == (False, 0.9, None)
     assert "lower than what was accepted by Ann" in gate.detail
     assert status_of(judgement.gates, gated=True) == "failed"
@@ -331,9 +333,9 @@ def test_what_falls_below_the_accepted_score_fails_and_says_so(store: RecordStor
 def test_a_score_that_erodes_is_measured_from_what_was_accepted(store: RecordStore) -> None:
     """Not each from the one before: else small steps lead anywhere."""
     accepting(store, keep(store, 0.6, began=2, build="b"))
-    assert gate_of(judged(store, 0.56, reference=0.9), "sgfp4_regression").passed is True
+    assert gate_of(judged(store, 0.56, reference=0.9), "quantization_regression").passed is True
     keep(store, 0.56, began=3, build="d")
-    assert gate_of(judged(store, 0.52, reference=0.9), "sgfp4_regression").passed is False
+    assert gate_of(judged(store, 0.52, reference=0.9), "quantization_regression").passed is False
 
 
 def test_the_previous_run_moves_on_from_what_was_accepted(store: RecordStore) -> None:
@@ -422,7 +424,7 @@ def test_a_decision_that_cannot_be_believed_does_not_count_and_is_told(
     assert gate_of(judged(store, 0.6, build="2")).accepted
     told = spoil(store, decision, record)
     judgement = judged(store, 0.6, build="2", reference=0.9)
-    assert gate_of(judgement, "sgfp4_regression").passed is False
+    assert gate_of(judgement, "quantization_regression").passed is False
     assert [gate.accepted for gate in judgement.gates] == [None] * 4
     assert any(told in text for text in judgement.warnings), judgement.warnings
     row = 3 if spoil is not lost_record and spoil is not replaced_record else 2
@@ -452,7 +454,10 @@ def test_a_history_that_cannot_be_reached_is_never_a_pass(store: RecordStore) ->
 
 
 def test_a_reference_of_the_same_weights_is_told(store: RecordStore) -> None:
-    told = "sgfp4_regression: the reference has the same weights as the quantized variant: it shows nothing"
+    told = (
+        "quantization_regression: the reference has the same weights as the quantized variant: it shows "
+        "nothing"
+    )
     assert told in judged(store).warnings
     item, measurement = item_of(), measured(0.5)
     references = References(store, run_id(NOW))

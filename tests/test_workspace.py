@@ -159,12 +159,18 @@ WRONG_VALUES = [
     ("benchmark", {"gates": {"hard_floor": math.inf}}, "gates.hard_floor", "inf", "finite"),
     (
         "benchmark",
-        {"gates": {"regression_max_pct": 10}},
-        "gates.regression_max_pct",
+        {"gates": {"max_relative_drop": 10}},
+        "gates.max_relative_drop",
         "10",
         "less than or equal to 1",
     ),
-    ("benchmark", {"gates": {"deviation_max_pct": -0.2}}, "gates.deviation_max_pct", "-0.2", "greater than"),
+    (
+        "benchmark",
+        {"gates": {"max_relative_drop_from_baseline": -0.2}},
+        "gates.max_relative_drop_from_baseline",
+        "-0.2",
+        "greater than",
+    ),
     ("benchmark", {"gates": {"category_floors": {"a": "x"}}}, "gates.category_floors.a", "'x'", "number"),
     ("benchmark", {"status": "redy"}, "status", "'redy'", "'ready' or 'not_implemented'"),
     ("benchmark", {"name": "a b"}, "name", "'a b'", "pattern"),
@@ -174,8 +180,8 @@ WRONG_VALUES = [
     ("niche", {"model": {"quantized": ""}}, "model.quantized", "''", "at least 1 character"),
     (
         "niche",
-        {"gates": {"regression_max_pct": 1.5}},
-        "gates.regression_max_pct",
+        {"gates": {"max_relative_drop": 1.5}},
+        "gates.max_relative_drop",
         "1.5",
         "less than or equal to 1",
     ),
@@ -537,7 +543,14 @@ def thresholds_with(files: Files, given_at: Mapping[str, Any]) -> Thresholds:
 
 
 @pytest.mark.parametrize(
-    "key", ["hard_floor", "regression_max_pct", "previous_run_max_pct", "deviation_max_pct"]
+    "key",
+    [
+        "hard_floor",
+        "max_relative_drop",
+        "max_relative_drop_from_previous",
+        "max_relative_drop_from_baseline",
+        "truncated_max_share",
+    ],
 )
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, first: int) -> None:
@@ -548,7 +561,10 @@ def test_a_threshold_is_taken_from_the_nearest_level(files: Files, key: str, fir
 
 def test_without_any_threshold_those_built_in_hold(files: Files) -> None:
     assert thresholds_with(files, {}) == Thresholds(
-        regression_max_pct=0.10, previous_run_max_pct=0.10, deviation_max_pct=0.20
+        max_relative_drop=0.10,
+        max_relative_drop_from_previous=0.10,
+        max_relative_drop_from_baseline=0.20,
+        truncated_max_share=0.0,
     )
     assert BUILT_IN_THRESHOLDS.hard_floor is None
 
@@ -556,9 +572,9 @@ def test_without_any_threshold_those_built_in_hold(files: Files) -> None:
 def test_a_threshold_of_zero_is_set(files: Files) -> None:
     found = thresholds_with(
         files,
-        {"niche_one": {"regression_max_pct": 0.0, "hard_floor": 0.0}, "benchmark": {"hard_floor": 0.4}},
+        {"niche_one": {"max_relative_drop": 0.0, "hard_floor": 0.0}, "benchmark": {"hard_floor": 0.4}},
     )
-    assert (found.regression_max_pct, found.hard_floor) == (0.0, 0.0)
+    assert (found.max_relative_drop, found.hard_floor) == (0.0, 0.0)
 
 
 def test_levels_set_different_thresholds_together(files: Files) -> None:
@@ -566,11 +582,15 @@ def test_levels_set_different_thresholds_together(files: Files) -> None:
         files,
         {
             "niche_one": {"hard_floor": 0.1},
-            "niche_all": {"hard_floor": 0.2, "deviation_max_pct": 0.3},
-            "pipeline": {"regression_max_pct": 0.05},
+            "niche_all": {"hard_floor": 0.2, "max_relative_drop_from_baseline": 0.3},
+            "pipeline": {"max_relative_drop": 0.05},
         },
     )
-    assert (found.hard_floor, found.deviation_max_pct, found.regression_max_pct) == (0.1, 0.3, 0.05)
+    assert (found.hard_floor, found.max_relative_drop_from_baseline, found.max_relative_drop) == (
+        0.1,
+        0.3,
+        0.05,
+    )
 
 
 def test_category_floors_of_all_levels_come_together_and_the_nearest_wins(files: Files) -> None:
@@ -637,7 +657,7 @@ def test_the_shipped_shot_counts_are_the_established_ones(shipped: Workspace) ->
 
 def test_the_shipped_limits_of_regression_and_deviation_hold_everywhere(shipped: Workspace) -> None:
     found = {
-        (thresholds.regression_max_pct, thresholds.deviation_max_pct)
+        (thresholds.max_relative_drop, thresholds.max_relative_drop_from_baseline)
         for niche in shipped.niches.values()
         for name in niche.benchmarks.blocking
         for thresholds in [shipped.thresholds(niche, shipped.benchmarks[name])]

@@ -62,6 +62,7 @@ def unigram_model(counts):
             return sum(math.log((counts[word] + 1) / total) for word in text.split())
 
         def asked(self, requests):
+            self.usage.truncated_prompts += 0  # it reads texts of any length; unset means: not known
             self.progress.begin(len(requests))
             for request in requests:
                 self.usage.count_prompts([len(request.args[0].split())])

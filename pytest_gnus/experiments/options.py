@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.experiments.request import ExperimentRequest, experiment_file
+from pytest_gnus.options import WITHOUT_FILE
 from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace
 
@@ -21,8 +22,14 @@ def requested(config: pytest.Config, workspace: Workspace, settings: Settings) -
     directory = config.invocation_params.dir
     text = config.getoption("gnus_experiment")
     request = ExperimentRequest(origin="the command line")
-    if text is not None:
+    if text is not WITHOUT_FILE:
         path = experiment_file(workspace.root, directory, text)
+        if path in {file.resolve() for file in workspace.benchmark_files.values()}:
+            found = f"{text!r}, which is a benchmark's file"
+            hint = "Write paths before --gnus-experiment."
+            raise ConfigError(
+                [Problem("--gnus-experiment", "", found, "an experiment's file, or none", hint)]
+            )
         request = ExperimentRequest.from_file(workspace, path)
     problems = []
     if settings.variant is not None:

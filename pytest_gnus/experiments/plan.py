@@ -60,7 +60,10 @@ class ExperimentItem(BenchmarkItem):
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """An experiment with everything resolved. `items` are in the order in which they run."""
+    """An experiment with everything resolved. `items` are in the order in which they run.
+
+    `deprecations` has a sentence for each file that uses a key by an old name.
+    """
 
     name: str
     benchmark_file: str
@@ -72,6 +75,7 @@ class ExperimentPlan:
     items: tuple[ExperimentItem, ...]
     prompt_bundle: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
+    deprecations: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -131,6 +135,7 @@ class _Planning:
         self._directory = directory
         self._planner = Planner(workspace, settings, directory)
         self.problems: list[Problem] = []
+        self._deprecations = list(workspace.deprecations)
 
     def plan(self) -> ExperimentPlan:
         niches, names = self._benchmark_file()
@@ -156,6 +161,7 @@ class _Planning:
                 for model in models
                 for niche, benchmark, required in chosen
             ),
+            deprecations=tuple(self._deprecations),
         )
 
     def _problem(self, key: str, found: str, allowed: str, hint: str = "", index: int | None = None) -> None:
@@ -205,7 +211,7 @@ class _Planning:
         known = sorted(self._workspace.benchmarks)
         of_niches = [name for niche in niches for name in _names_of(niche)]
         if not names and not of_niches and not self.problems:
-            hint = "Name benchmarks, or a niche for all of its benchmarks."
+            hint = "Name benchmarks, or a niche for all of its benchmarks (--niche=NAME)."
             self._problem("benchmarks", "nothing", listed(known), hint)
         allowed = of_niches if niches else known
         for index, name in enumerate(names):
@@ -259,9 +265,9 @@ class _Planning:
         overrides = self._overrides()
         changes = {name: getattr(overrides, name) for name in overrides.model_fields_set}
         if bundle is not None:
-            asked = {"system_instruction": bundle.system_prompt, "chat_template": bundle.chat_template}
+            asked = {name: getattr(bundle, name) for name in ("system_instruction", "chat_template")}
             changes = {name: value for name, value in asked.items() if value is not None} | changes
-            generation = {**bundle.generation, **changes.get("generation_kwargs", {})}
+            generation = {**bundle.generation_kwargs, **changes.get("generation_kwargs", {})}
             changes |= {"generation_kwargs": generation} if generation else {}
         return DiagnosticOverrides.model_construct(set(changes), **changes) if changes else None
 
@@ -276,10 +282,11 @@ class _Planning:
             self._problem("prompt_bundle", repr(name), listed(there), hint)
             return None
         try:
-            bundle = read_file(self._workspace.root, there[name], PromptBundle)
+            bundle, deprecations = read_file(self._workspace.root, there[name], PromptBundle)
         except ConfigError as error:
             self.problems.extend(error.problems)
             return None
+        self._deprecations += deprecations
         if bundle.name != name:
             where = (PROMPTS / there[name].name).as_posix()
             hint = "The name must be that of the file."

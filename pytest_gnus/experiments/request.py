@@ -71,7 +71,7 @@ class ExperimentRequest:
             ConfigError: with every problem of the file.
         """
         root = workspace.root
-        found = read_file(root, path, Experiment)
+        found, _ = read_file(root, path, Experiment)  # no key of these files has been renamed
         where = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
         if found.name != path.stem:
             hint = "The name must be that of the file."

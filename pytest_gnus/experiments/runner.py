@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from pytest_gnus.experiments.plan import ExperimentItem, ExperimentPlan, plan
 from pytest_gnus.experiments.request import ExperimentRequest, experiment_file
 from pytest_gnus.models.provider import Provider
 from pytest_gnus.options import MODES, SOURCES
+from pytest_gnus.renaming import RenamedKeyWarning
 from pytest_gnus.schema import NAME, DiagnosticOverrides, Mode, Source
 from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace, open_workspace
@@ -107,7 +109,11 @@ class ExperimentRunner:
             limit=request.limit,
             artifacts=self._workspace.root / "artifacts",
         )
-        return plan(self._workspace, request, settings, self._workspace.root)
+        planned = plan(self._workspace, request, settings, self._workspace.root)
+        for text in planned.deprecations:
+            if text not in self._workspace.deprecations:  # those were told when the workspace was opened
+                warnings.warn(text, RenamedKeyWarning, stacklevel=3)
+        return planned
 
     @staticmethod
     def _measure(run: Run, output: ExperimentOutput, item: ExperimentItem) -> None:

@@ -17,7 +17,7 @@ from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.session import header_lines, text_of
 from pytest_gnus.settings import Settings
-from pytest_gnus.starting import enter, resolved, workspace_root
+from pytest_gnus.starting import enter, resolved, tell_old_names, workspace_root
 from pytest_gnus.workers import how_it_was_lost, is_worker, run_id_of, share_of_device
 from pytest_gnus.workspace import Workspace
 
@@ -93,6 +93,7 @@ class ExperimentSession:
             session = cls(config, hooks, *cls._resolved(config, root, hooks.providers()))
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
+        tell_old_names(config, session._plan.deprecations)
         enter(config, session, _scopes(session._plan), [root / "benchmarks"])
         return session
 

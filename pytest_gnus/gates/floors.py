@@ -1,10 +1,14 @@
-"""Hard floors (D-08): a score, and scores of categories, against fixed limits."""
+"""Hard floors (D-08): a score, and scores of categories, against fixed limits.
+
+Where a lower score is better (perplexity) the limit is a ceiling, and the gate is named so.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
+from pytest_gnus.gates import names
 from pytest_gnus.gates.result import GateResult, not_evaluated
 
 
@@ -15,22 +19,22 @@ def hard_floor(
     higher_is_better: bool = True,
     ci95: tuple[float, float] | None = None,
 ) -> GateResult | None:
-    """Whether a score reaches its floor, equality included; `None` where no floor is set.
-
-    Where a lower score is better (perplexity), the floor is the highest score allowed.
-    """
-    return _floor("hard_floor", score, threshold, higher_is_better, ci95)
+    """Whether a score reaches its floor, or exceeds no ceiling, equality included; `None` without either."""
+    return _floor(
+        names.hard_limit(higher_is_better=higher_is_better), score, threshold, higher_is_better, ci95
+    )
 
 
 def category_floors(
     per_category: Mapping[str, float], floors: Mapping[str, float], *, higher_is_better: bool = True
 ) -> list[GateResult]:
-    """One gate per category that has a floor; a category that was not measured is not evaluated."""
-    return [
-        _floor(f"category_floor[{name}]", _category(per_category, name), floor, higher_is_better, None)
-        or not_evaluated(f"category_floor[{name}]", "no floor")
-        for name, floor in floors.items()
-    ]
+    """One gate per category that has a limit; a category that was not measured is not evaluated."""
+    found = []
+    for category, limit in floors.items():
+        name = names.category_limit(category, higher_is_better=higher_is_better)
+        gate = _floor(name, _category(per_category, category), limit, higher_is_better, None)
+        found += [gate] if gate is not None else []
+    return found
 
 
 def _category(per_category: Mapping[str, float], name: str) -> float | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_gnus.gates.comparison import Comparison, NotCompared
-from pytest_gnus.gates.regression import relative_drop, sgfp4_regression
+from pytest_gnus.gates.regression import regression, relative_drop
 from pytest_gnus.gates.result import GateResult
 
 RegressionPolicy = Literal["threshold", "significant", "both", "either"]
@@ -62,11 +62,11 @@ def regression_gate(
     Raises:
         ValueError: `comparison` was made with the other direction of the metric.
     """
-    measured = sgfp4_regression(
-        score, reference, threshold or 0.0, higher_is_better=higher_is_better, missing=missing
+    measured = regression(
+        name, score, reference, threshold or 0.0, higher_is_better=higher_is_better, missing=missing
     )
     if score is None or reference is None or not (math.isfinite(score) and math.isfinite(reference)):
-        return RegressionVerdict(replace(measured, name=name, threshold=threshold))
+        return RegressionVerdict(replace(measured, threshold=threshold))
     if isinstance(comparison, Comparison) and comparison.higher_is_better != higher_is_better:
         raise ValueError(f"{name}: the documents were compared the other way round")
     evidence = _evidence(comparison, reference, score)

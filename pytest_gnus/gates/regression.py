@@ -1,12 +1,10 @@
-"""The SGFP4 regression gate (D-08): the quantized variant against its unquantized reference."""
+"""How far a score has fallen from another one, and whether that stays within a limit."""
 
 from __future__ import annotations
 
 import math
 
 from pytest_gnus.gates.result import GateResult, not_evaluated
-
-NAME = "sgfp4_regression"
 
 
 def relative_drop(score: float, reference: float, *, higher_is_better: bool = True) -> float | None:
@@ -20,7 +18,8 @@ def relative_drop(score: float, reference: float, *, higher_is_better: bool = Tr
     return worse_by / abs(reference) if reference else None
 
 
-def sgfp4_regression(
+def regression(
+    name: str,
     score: float | None,
     reference: float | None,
     threshold: float,
@@ -34,17 +33,17 @@ def sgfp4_regression(
     """
     if reference is None or not math.isfinite(reference):
         return not_evaluated(
-            NAME, missing if reference is None else f"the reference is {reference}", threshold
+            name, missing if reference is None else f"the reference is {reference}", threshold
         )
     if score is None or not math.isfinite(score):
-        return not_evaluated(NAME, "not measured" if score is None else f"the score is {score}", threshold)
+        return not_evaluated(name, "not measured" if score is None else f"the score is {score}", threshold)
     drop = relative_drop(score, reference, higher_is_better=higher_is_better)
     if drop is None:
-        return not_evaluated(NAME, f"the reference scored {reference}: no relative drop exists", threshold)
+        return not_evaluated(name, f"the reference scored {reference}: no relative drop exists", threshold)
     # Scores are sums of floats: a drop of exactly the limit must not fail by its last bit.
     passed = drop <= threshold + 1e-12
     return GateResult(
-        NAME,
+        name,
         passed,
         value=drop,
         threshold=threshold,

@@ -50,16 +50,20 @@ class _KnowsNothing(LM):
         return "{role}: {content}\n" if chat_template else None
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        self.usage.count_prompts(0 for _ in requests)
+        self._count(requests)
         return [(self._logprob(*request.args), False) for request in requests]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        self.usage.count_prompts(0 for _ in requests)
+        self._count(requests)
         return [self._logprob(request.args[0], "") for request in requests]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        self.usage.count_prompts(0 for _ in requests)
+        self._count(requests)
         return [self._answer(request.args[0]) for request in requests]
+
+    def _count(self, requests: list[Instance]) -> None:
+        self.usage.count_prompts(0 for _ in requests)
+        self.usage.truncated_prompts += 0  # there is no context that a prompt could be longer than
 
     @abc.abstractmethod
     def _logprob(self, context: str, continuation: str) -> float: ...

@@ -121,6 +121,7 @@ class HarnessModel(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         answers = self._asked(self._inner.loglikelihood, requests)
+        self._count_truncated([(*request.args, 0) for request in requests])
         scores = [(float(logprob), bool(greedy)) for logprob, greedy in answers]
         asked = [score for request, (score, _) in zip(requests, scores, strict=True) if request.args[1]]
         if asked and not any(asked):
@@ -133,6 +134,7 @@ class HarnessModel(LM):
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         # Some of lm-eval's models give (log-probability, greedy), as its documentation once had it.
         answers = self._asked(self._inner.loglikelihood_rolling, requests)
+        self._count_truncated([])  # a text that is too long is read in several windows
         return [float(answer[0] if isinstance(answer, tuple) else answer) for answer in answers]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -141,6 +143,12 @@ class HarnessModel(LM):
             _with_settings(request, asked.stop) for request, asked in zip(requests, settings, strict=True)
         ]
         answers = self._asked(self._inner.generate_until, plain)
+        self._count_truncated(
+            [
+                (request.args[0], "", asked.max_tokens)
+                for request, asked in zip(requests, settings, strict=True)
+            ]
+        )
         if not self._counts_itself:
             self.usage.note(
                 f"lm-eval's {self._name} does not say what ended an output: none is counted as cut by a stop "
@@ -150,6 +158,27 @@ class HarnessModel(LM):
         if missing:
             raise EvaluationError(f"{self._name} gave no text for {missing} of {len(answers)} prompts")
         return [cut_at_stop(answer, asked.stop) for answer, asked in zip(answers, settings, strict=True)]
+
+    def _count_truncated(self, prompts: Sequence[tuple[Any, Any, int]]) -> None:
+        """Count prompts (context, continuation, tokens to be generated) that the model cannot read whole.
+
+        lm-eval's models drop what does not fit, and most say so in a log line only. From outside it is known
+        where the tokenizer is at hand and the model says how much it reads; else nothing is counted.
+        """
+        if self._counts_itself:
+            return
+        # As an attribute that is there: of some models it is a property that downloads a tokenizer.
+        if not _is_tokenizer(vars(self._inner).get("tokenizer")):
+            return
+        length = getattr(self._inner, "max_length", None)
+        if not isinstance(length, int):
+            return
+        if not all(isinstance(context, str) for context, _, _ in prompts):
+            return  # a chat, of which only the server makes a text
+        self.usage.truncated_prompts += sum(
+            len(self._inner.tok_encode(context + continuation)) > length - generated
+            for context, continuation, generated in prompts
+        )
 
     def _asked(self, ask: Callable[[list[Instance]], Sequence[Any]], requests: list[Instance]) -> list[Any]:
         if not self._counts_itself:
@@ -173,6 +202,12 @@ class _FinishedRequests(CacheHook):
 
     def add_partial(self, _attr: str, _request: Any, _answer: Any) -> None:
         self._model.progress.advance(1, 0)
+
+
+def _is_tokenizer(tokenizer: Any) -> bool:
+    """Whether it is one of transformers', whose import is the model's business."""
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(tokenizer, transformers.PreTrainedTokenizerBase)
 
 
 def _with_settings(request: Instance, stop: Sequence[str]) -> Instance:

@@ -151,6 +151,7 @@ class TokenLanguageModel(TemplateLM):
         windows = [list(self._windows(request.args[0])) for request in requests]
         flat = [window for document in windows for window in document]
         self.usage.count_prompts(len(window.tokens) for window in flat)
+        self.usage.truncated_prompts += 0  # a text that is too long is read in several windows
         self.progress.begin(len(flat))
         scores = iter(self._score(flat))
         return [sum(next(scores)[0] for _ in document) for document in windows]

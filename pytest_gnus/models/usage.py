@@ -8,16 +8,33 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Usage:
-    """Counts of one measurement; a provider's model adds to them as it works."""
+    """Counts of one measurement; a provider's model adds to them as it works.
+
+    `truncated_prompts` counts as known once it has been set, be it to 0: a model that never touches it does
+    not know how many prompts were longer than its context, and must not look as if none had been.
+    """
 
     requests: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
     tokens_reused: int = 0
-    truncated_prompts: int = 0
     stopped_by_string: int = 0
     stopped_by_limit: int = 0
     notes: list[str] = field(default_factory=list)
+    _truncated: int | None = None
+
+    @property
+    def truncated_prompts(self) -> int:
+        return self._truncated or 0
+
+    @truncated_prompts.setter
+    def truncated_prompts(self, number: int) -> None:
+        self._truncated = number
+
+    @property
+    def counts_truncated(self) -> bool:
+        """Whether the model says how many prompts were longer than its context."""
+        return self._truncated is not None
 
     def count_prompts(self, lengths: Iterable[int]) -> None:
         for length in lengths:

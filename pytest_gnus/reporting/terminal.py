@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from tabulate import tabulate
 
+from pytest_gnus.gates.names import HARD_CEILING, is_hard_limit, is_regression
 from pytest_gnus.release.collector import Row, RunSummary
 
 _HEADERS = ("niche", "benchmark", "variant", "score ± error", "floor", "drop", "gates", "seconds", "outcome")
@@ -71,12 +72,23 @@ def _cells(row: Row) -> list[str]:
         row.outcome.benchmark,
         row.outcome.variant,
         _score(results),
-        _number(gates.get("hard_floor", {}).get("threshold")),
-        _percent(gates.get("sgfp4_regression", {}).get("value")),
+        _limit(gates.values()),
+        _percent(_first(gates.values(), is_regression).get("value")),
         _gates(gates),
         f"{row.seconds:.1f}",
         row.outcome.status.replace("_", " "),
     ]
+
+
+def _first(gates: Iterable[Mapping[str, Any]], is_meant: Callable[[str], bool]) -> Mapping[str, Any]:
+    return next((gate for gate in gates if is_meant(gate["name"])), {})
+
+
+def _limit(gates: Iterable[Mapping[str, Any]]) -> str:
+    """The floor of a benchmark; a ceiling with the sign that tells it from one."""
+    gate = _first(gates, is_hard_limit)
+    sign = "<= " if gate and gate["name"] == HARD_CEILING else ""
+    return sign + _number(gate.get("threshold")) if gate.get("threshold") is not None else "-"
 
 
 def _score(results: Mapping[str, Any]) -> str:

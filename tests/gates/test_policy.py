@@ -12,7 +12,7 @@ import pytest
 from pytest_gnus.gates.comparison import Comparison, NotCompared, compare_pairing
 from pytest_gnus.gates.pairing import Pairing, Side
 from pytest_gnus.gates.policy import RegressionPolicy, RegressionVerdict, regression_gate
-from pytest_gnus.gates.regression import sgfp4_regression
+from pytest_gnus.gates.regression import regression
 
 POLICIES: tuple[RegressionPolicy, ...] = get_args(RegressionPolicy)
 LIMIT = 0.10
@@ -87,7 +87,7 @@ def test_insufficient_data_stops_all_but_the_threshold(
 
 
 def test_the_threshold_policy_is_the_plain_gate_with_the_evidence_beside_it() -> None:
-    plain = sgfp4_regression(0.575, 0.6, LIMIT)
+    plain = regression("sgfp4_regression", 0.575, 0.6, LIMIT)
     gate = judged(SMALL_NOISE, "threshold").gate
     assert (gate.name, gate.passed, gate.threshold) == (plain.name, plain.passed, plain.threshold)
     assert gate.value == pytest.approx(plain.value)

@@ -15,7 +15,7 @@ from pytest_gnus.gates.verdict import ItemOutcome, Missing, NicheVerdict, Status
 
 HOLDS = GateResult("hard_floor", True, value=0.5, threshold=0.3)
 FAILS = GateResult("hard_floor", False, value=0.2, threshold=0.3)
-UNKNOWN = not_evaluated("sgfp4_regression", "no reference", 0.1)
+UNKNOWN = not_evaluated("quantization_regression", "no reference", 0.1)
 WARNS = GateResult("previous_run", False, value=0.2, threshold=0.1, severity="warn", consecutive_failures=1)
 NOTED = not_evaluated("baseline_deviation", "no baseline", 0.2, severity="note")
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -72,7 +72,7 @@ def test_a_gate_that_was_not_evaluated_neither_holds_nor_fails() -> None:
     assert (UNKNOWN.evaluated, UNKNOWN.holds, UNKNOWN.passed) == (False, False, None)
     assert (FAILS.evaluated, FAILS.holds) == (True, False)
     assert UNKNOWN.to_record() == {
-        "name": "sgfp4_regression",
+        "name": "quantization_regression",
         "passed": None,
         "evaluated": False,
         "value": None,

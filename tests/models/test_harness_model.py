@@ -9,6 +9,7 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from pytest_gnus.demo import model_directory
 from pytest_gnus.errors import EvaluationError, ModelError
 from pytest_gnus.models.harness_model import HarnessModel
 from pytest_gnus.models.registry import BUILT_IN, load
@@ -133,3 +134,52 @@ def test_every_model_of_lm_evals_that_only_generates_is_known_without_importing_
         assert abilities.gives_loglikelihood is not only_generates, name
         checked += 1
     assert checked >= 8
+
+
+class Cutting(Recorded):
+    """Reads at most 20 tokens of the embedded model's tokenizer, and says so."""
+
+    max_length: int = 20
+
+    def __init__(self, answers: list[Any]) -> None:
+        from transformers import AutoTokenizer
+
+        super().__init__(answers)
+        self.tokenizer = AutoTokenizer.from_pretrained(model_directory("reference"))
+
+    def tok_encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text))
+
+
+def test_prompts_that_do_not_fit_are_counted_where_the_tokenizer_is_at_hand() -> None:
+    inner = Cutting([(-1.0, False)] * 3)
+    words = 0
+    while len(inner.tok_encode("pump " * words)) < 18:
+        words += 1
+    fits, long = "pump " * words, "pump " * 40
+    model = HarnessModel(inner, "cutting")
+    pairs = [(fits, "A"), (long, "A"), (fits, "pump " * 20)]
+    model.loglikelihood([Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)])
+    assert (model.usage.truncated_prompts, model.usage.requests) == (2, 3)
+
+    model.usage.reset()
+    assert not model.usage.counts_truncated
+    inner.answers = ["x", "y"]
+    requests = [
+        Instance("generate_until", {}, (fits, {"max_gen_toks": tokens}), index)
+        for index, tokens in enumerate((1, 10))
+    ]
+    model.generate_until(requests)
+    assert (model.usage.truncated_prompts, model.usage.counts_truncated) == (1, True)
+
+
+def test_where_it_cannot_be_told_none_is_said_to_have_been_cut() -> None:
+    request = [Instance("loglikelihood", {}, ("a", " b"), 0)]
+    without_tokenizer = HarnessModel(Recorded([(-1.0, False)]), "recorded")
+    without_tokenizer.loglikelihood(request)
+    inner = Cutting([(-1.0, False)])
+    inner.max_length = None  # type: ignore[assignment]
+    without_length = HarnessModel(inner, "cutting")
+    without_length.loglikelihood(request)
+    assert not without_tokenizer.usage.counts_truncated
+    assert not without_length.usage.counts_truncated

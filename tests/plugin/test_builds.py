@@ -172,15 +172,18 @@ def test_a_drop_that_was_accepted_is_told_in_the_verdict_that_relies_on_it(build
     result = builds.run(45, reference=58)
     result.assert_outcomes(passed=2)
     assert result.ret == 0
-    gate = builds.gates()["sgfp4_regression"]
+    gate = builds.gates()["quantization_regression"]
     assert (gate["passed"], gate["reference"]) == (True, pytest.approx(46 / 60))
     told = builds.toy.verdict()["accepted"]
     assert [text.rpartition(" accepted by Ann on ")[0] for text in told] == [
-        "colours (quantized) sgfp4_regression",
+        "colours (quantized) quantization_regression",
         "colours (quantized) previous_run",
     ]
     result.stdout.fnmatch_lines(
-        ["toy: PROMOTE", "*relies on a decision: colours (quantized) sgfp4_regression accepted by Ann on *"]
+        [
+            "toy: PROMOTE",
+            "*relies on a decision: colours (quantized) quantization_regression accepted by Ann on *",
+        ]
     )
     result = builds.run(40, reference=58)  # lower than what was accepted
     assert result.ret == 1
@@ -263,13 +266,13 @@ def test_a_reference_whose_weights_were_changed_is_measured_again(builds: Builds
         blocking=["colours"], model={"quantized": "demo:constant", "reference": "mlx:models/reference"}
     )
     assert builds.run(50, "--gnus-variant=quantized").ret == 0
-    assert record["run_id"] in builds.gates()["sgfp4_regression"]["detail"]
+    assert record["run_id"] in builds.gates()["quantization_regression"]["detail"]
     (folder / "weights").write_text("another")
     result = builds.run(50, "--gnus-variant=quantized")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "*sgfp4_regression not evaluated: no comparable record of the reference "
+            "*quantization_regression not evaluated: no comparable record of the reference "
             f"({reference.name}: of other weights than the model has now); run `pytest --niche=toy *"
         ]
     )
@@ -313,7 +316,7 @@ def test_a_reference_that_cannot_be_read_fails_the_mandatory_check(builds: Build
     result = builds.run(58, "--gnus-variant=quantized")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        [f"*sgfp4_regression not evaluated: a newer record cannot be read: {reference.name}*"]
+        [f"*quantization_regression not evaluated: a newer record cannot be read: {reference.name}*"]
     )
 
 

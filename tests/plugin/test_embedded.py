@@ -17,7 +17,7 @@ from pytest_gnus.models.cpu import expected_blas
 from pytest_gnus.models.spec import SGFP4_MANIFEST
 from pytest_gnus.records.fingerprint import file_sha256
 from pytest_gnus.records.schema import validate
-from tests.conftest import ToyWorkspace, choice_documents, choice_task
+from tests.conftest import ToyWorkspace, choice_task
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -87,21 +87,6 @@ def test_what_knows_nothing_lands_at_chance_and_fails_the_floors(patents, model)
     for name in ("bigpatent", "uspto_classification"):
         gates = {gate["name"]: gate["passed"] for gate in patents.record(name)["gates"]}
         assert gates["hard_floor"] is False
-
-
-def test_prompts_longer_than_the_context_are_counted_in_one_warning(toy):
-    documents = choice_documents([0, 1, 2])
-    documents[1]["question"] = "a valve and a pump " * 400
-    toy.data("colours/test.jsonl", documents)
-    toy.niche(blocking=["colours"], model={"quantized": "demo:patents", "reference": "demo:patents"})
-    toy.benchmark("colours", gates={"hard_floor": 0.0})
-    result = toy.run("--niche=toy", "--gnus-variant=reference")
-    result.assert_outcomes(passed=1)
-    text = result.stdout.str()
-    assert text.count("their oldest tokens were dropped") == 1
-    assert "4 of 12 prompts were longer than the model's context" in text
-    counts = toy.record("colours", "reference")["counts"]
-    assert (counts["truncated_prompts"], counts["requests"]) == (4, 12)
 
 
 def test_outputs_cut_by_stop_string_and_by_limit_are_counted(toy):

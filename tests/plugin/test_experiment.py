@@ -16,7 +16,7 @@ from pytest_gnus.experiments.output import read_documents
 from tests.conftest import ToyWorkspace, choice_documents, choice_task
 
 ARGUMENTS = ("--collect-only", "-q", "-p", "no:cacheprovider")
-MODELS = ("--gnus-model=demo:random", "--gnus-model=demo:constant")
+MODELS = ("--gnus-experiment", "--gnus-model=demo:random", "--gnus-model=demo:constant")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_same_from_options_and_options_win_over_the_file(lab):
 def test_several_niches_each_with_its_benchmarks(lab):
     lab.niche("other", blocking=["shapes"])
     found = names(
-        lab.run("--niche=toy", "--niche=other", "--gnus-model=demo:random", "--gnus-repeat=1", *ARGUMENTS)
+        lab.run("--niche=toy", "--niche=other", "--gnus-experiment", MODELS[1], "--gnus-repeat=1", *ARGUMENTS)
     )
     assert found == ["colours[toy-random-round0]", "shapes[toy-random-round0]", "shapes[other-random-round0]"]
 
@@ -111,7 +111,9 @@ def test_without_a_niche_any_benchmark_of_the_workspace_in_the_order_given(lab):
 
 @pytest.mark.parametrize("repeat", ["0", "-3"])
 def test_less_than_one_round_is_one(lab, repeat):
-    found = names(lab.run("--niche=toy", "--gnus-model=demo:random", f"--gnus-repeat={repeat}", *ARGUMENTS))
+    found = names(
+        lab.run("--niche=toy", "--gnus-experiment", MODELS[1], f"--gnus-repeat={repeat}", *ARGUMENTS)
+    )
     assert found == ["colours[toy-random-round0]", "shapes[toy-random-round0]"]
 
 
@@ -119,6 +121,7 @@ def test_round_names_keep_k_from_choosing_others_too(lab):
     found = names(
         lab.run(
             "--niche=toy",
+            "--gnus-experiment",
             "--gnus-model=demo:random",
             "--gnus-repeat=11",
             "-k",
@@ -262,7 +265,7 @@ def test_documents_that_a_task_draws_at_random_stay_the_same_in_all_rounds(lab):
 
 def test_lines_of_several_runs_stand_in_one_file(lab):
     for _ in range(2):
-        lab.run("--niche=toy", "--gnus-model=demo:random", "--gnus-output=all.jsonl", "-k", "shapes")
+        lab.run("--niche=toy", "--gnus-experiment", MODELS[1], "--gnus-output=all.jsonl", "-k", "shapes")
     lines = lines_of(lab.path / "all.jsonl")
     assert len(lines) == len({line["run_id"] for line in lines}) == 2
 
@@ -271,7 +274,7 @@ def test_lines_of_several_runs_stand_in_one_file(lab):
 
 
 def test_a_prompt_bundle_and_overrides_change_how_models_are_asked(lab):
-    lab.yaml("config/prompts/clerk.yaml", {"name": "clerk", "system_prompt": "You are a clerk."})
+    lab.yaml("config/prompts/clerk.yaml", {"name": "clerk", "system_instruction": "You are a clerk."})
     lab.run("--gnus-experiment=trial", "-k", "colours and constant and round0")
     (plain,) = results(lab)
     experiment(lab, name="asked", prompt_bundle="clerk", overrides={"num_fewshot": 1, "limit": 8})
@@ -584,10 +587,24 @@ def test_an_output_that_cannot_be_written_is_a_usage_error(lab):
     [
         (
             ["--gnus-model=demo:random"],
-            "--gnus-model: nothing to measure; add --niche=NAME*--gnus-experiment=FILE*",
+            "--gnus-model: nothing to measure; add --niche=NAME*",
         ),
-        (["--gnus-repeat=2", "--gnus-output=x"], "--gnus-repeat, --gnus-output: nothing to measure*"),
-        (["--niche=toy", "--gnus-repeat=2"], "*found no model; allowed: at least one model*--gnus-model*"),
+        (
+            ["--gnus-repeat=2", "--gnus-output=x"],
+            "--gnus-repeat, --gnus-output: only an experiment, which gates nothing, does this; add "
+            "--gnus-experiment *",
+        ),
+        (
+            ["--niche=toy", "--gnus-model=demo:random", "--gnus-repeat=2"],
+            "--gnus-repeat: only an experiment, *",
+        ),
+        (
+            ["--niche=toy", *MODELS[1:]],
+            "--gnus-model 2 times: only an experiment, *--gnus-experiment*, or name one model for a gate",
+        ),
+        (["--niche=toy", "--gnus-experiment"], "*found no model; allowed: at least one model*--gnus-model*"),
+        (MODELS, "*the command line: benchmarks: found nothing; *--niche=NAME*"),
+        (["--gnus-experiment=", "--niche=toy", MODELS[1]], "*--gnus-experiment: found '', which is no file*"),
         (
             ["--niche=toy", *MODELS, "--gnus-repeat=two"],
             "*--gnus-repeat: found 'two'; allowed: a whole number",
@@ -597,12 +614,16 @@ def test_an_output_that_cannot_be_written_is_a_usage_error(lab):
             "*--gnus-variant: found 'quantized'*--gnus-model*",
         ),
         (
-            ["--niche=toy", *MODELS, MODELS[0]],
+            ["--niche=toy", *MODELS, MODELS[1]],
             "*--gnus-model: found 'demo:random' a second time*each model once*",
         ),
         (
-            ["--niche=toy", "--gnus-model=demmo:y", "--gnus-repeat=1"],
+            ["--niche=toy", "--gnus-experiment", "--gnus-model=demmo:y"],
             "*--gnus-model: *'demmo'*Did you mean 'demo'?",
+        ),
+        (
+            ["--gnus-experiment", "benchmarks/colours.yaml", "--niche=toy", MODELS[1]],
+            "*--gnus-experiment: found 'benchmarks/colours.yaml', which is a benchmark's file*",
         ),
         (["--niche=toi", *MODELS], "*--niche: found 'toi'; *Did you mean 'toy'?"),
         (["--gnus-experiment=trail"], "*--gnus-experiment: found 'trail', which is no file; allowed: trial*"),
@@ -662,10 +683,10 @@ def test_a_benchmark_of_another_niche_says_so(lab):
 
 
 def test_a_wrong_prompt_bundle_is_named_with_its_key(lab):
-    lab.yaml("config/prompts/clerk.yaml", {"name": "clark", "system": "x"})
+    lab.yaml("config/prompts/clerk.yaml", {"name": "clark", "system_instrction": "x"})
     experiment(lab, prompt_bundle="clerk")
     lab.run("--gnus-experiment=trial").stderr.fnmatch_lines(
-        ["*config/prompts/clerk.yaml: system: found an unknown key*Did you mean 'system_prompt'?*"]
+        ["*prompts/clerk.yaml: system_instrction: found an unknown key*Did you mean 'system_instruction'?*"]
     )
 
 
@@ -683,7 +704,7 @@ def test_a_provider_of_the_workspaces_own_is_compared_as_any_other(lab):
     (lab.path / "conftest.py").write_text(example.read_text())
     (lab.path / "words.txt").write_text("red red green blue grey pump")
     result = lab.run(
-        "--niche=toy", "--gnus-model=unigram:words.txt", "--gnus-model=demo:constant", "-k", "shapes"
+        "--niche=toy", "--gnus-experiment", "--gnus-model=unigram:words.txt", MODELS[2], "-k", "shapes"
     )
     result.assert_outcomes(passed=2, deselected=2)
     assert [line["model_label"] for line in results(lab)] == ["words.txt", "constant"]

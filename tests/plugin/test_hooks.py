@@ -133,7 +133,13 @@ def test_a_gate_that_was_not_evaluated_has_not_passed(toy):
 def test_nothing_one_or_several_gates(toy, answer):
     conftest(toy, GATE.format(answer=answer))
     toy.run("--niche=toy").assert_outcomes(passed=2)
-    built_in = ["hard_floor", "sgfp4_regression", "previous_run", "baseline_deviation"]
+    built_in = [
+        "hard_floor",
+        "truncated_share",
+        "quantization_regression",
+        "previous_run",
+        "baseline_deviation",
+    ]
     names = [gate["name"] for gate in toy.record("colours")["gates"]]
     assert names == [*built_in, *(["a", "b"] if "GateResult" in answer else [])]
 

@@ -25,8 +25,8 @@ def test_a_passing_gate(toy):
             "gnus: niche=toy, mode=canonical, source=local, device=*, lm_eval *, mlx *, mlx-lm *",
             "*benchmark summary*",
             "niche *benchmark *variant *score ± error *floor *drop *gates *seconds *outcome",
-            "toy * colours * reference * 0.10 * 1/1 * passed",
-            "toy * colours * quantized * 0.10 * +0.0% * 2/2 * passed",
+            "toy * colours * reference * 0.10 * 2/2 * passed",
+            "toy * colours * quantized * 0.10 * +0.0% * 3/3 * passed",
             "toy: PROMOTE",
             "  not evaluated: colours (quantized) previous_run: no earlier run to compare with; the next *",
         ]
@@ -48,7 +48,8 @@ def test_a_passing_gate(toy):
     assert reference["run_id"] == quantized["run_id"] == verdict["run_id"]
     assert [gate["name"] for gate in quantized["gates"]] == [
         "hard_floor",
-        "sgfp4_regression",
+        "truncated_share",
+        "quantization_regression",
         "previous_run",
         "baseline_deviation",
     ]
@@ -90,7 +91,7 @@ def test_a_drop_beyond_the_limit_fails_the_regression_gate(toy):
     result = toy.run("--niche=toy")
     result.assert_outcomes(passed=1, failed=1)
     record = toy.record("colours")
-    gate = next(gate for gate in record["gates"] if gate["name"] == "sgfp4_regression")
+    gate = next(gate for gate in record["gates"] if gate["name"] == "quantization_regression")
     score = record["results"]["colours"]["score"]
     assert gate["passed"] is False
     assert gate["reference"] == 0.5
@@ -103,15 +104,15 @@ def test_the_reference_may_come_from_an_earlier_run(toy):
     toy.run("--niche=toy", "--gnus-variant=quantized").assert_outcomes(passed=1)
     gates = {gate["name"]: gate for gate in toy.record("colours")["gates"]}
     reference = toy.record("colours", "reference")["results"]["colours"]["score"]
-    assert gates["sgfp4_regression"]["reference"] == reference
-    assert gates["sgfp4_regression"]["passed"] is True
+    assert gates["quantization_regression"]["reference"] == reference
+    assert gates["quantization_regression"]["passed"] is True
 
 
 def test_without_a_reference_a_blocking_benchmark_fails_and_names_the_command(toy):
     result = toy.run("--niche=toy", "--gnus-variant=quantized")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*sgfp4_regression not evaluated: *`pytest --niche=toy --gnus-variant=reference -k colours`*"]
+        ["*quantization_regression not evaluated: *`pytest --niche=toy --gnus-variant=reference -k colours`*"]
     )
 
 
@@ -518,8 +519,8 @@ def test_documents_that_share_a_passage_are_compared_in_clusters(toy):
     toy.data("colours/test.jsonl", documents)
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passage")
     toy.run("--niche=toy").assert_outcomes(passed=2)
-    gate = toy.record("colours")["gates"][1]
-    assert gate["name"] == "sgfp4_regression"
+    gate = toy.record("colours")["gates"][2]
+    assert gate["name"] == "quantization_regression"
     assert "60 pairs in 30 clusters" in gate["detail"]
     toy.benchmark("colours", gates={"hard_floor": 0.05}, cluster="passages")
     result = toy.run("--niche=toy", "-k", "reference")

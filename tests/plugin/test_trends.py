@@ -118,7 +118,7 @@ def test_an_accepted_run_is_the_new_reference_point(
     result.stdout.fnmatch_lines(["*relies on a decision: *accepted by Ada on *: known trade-off*"])
     (told,) = constant.verdict()["accepted"]
     assert "known trade-off" in told
-    gate = next(g for g in constant.records()[-1]["gates"] if g["name"] == "sgfp4_regression")
+    gate = next(g for g in constant.records()[-1]["gates"] if g["name"] == "quantization_regression")
     assert "known trade-off" in gate["accepted"]
 
 

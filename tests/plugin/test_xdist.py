@@ -122,7 +122,7 @@ def test_a_worker_that_dies_makes_its_item_an_error_and_the_others_finish(toy):
         for record in toy.records()
         if (record["niche"], record["benchmark"], record["variant"]) == ("ape", "shapes", "quantized")
     ]
-    (gate,) = [gate for gate in quantized["gates"] if gate["name"] == "sgfp4_regression"]
+    (gate,) = [gate for gate in quantized["gates"] if gate["name"] == "quantization_regression"]
     assert gate["passed"] is None
     assert "the reference has no score in this run: its status is error" in gate["detail"]
     names = [(record["niche"], record["benchmark"], record["variant"]) for record in toy.records()]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.floors import hard_floor
-from pytest_gnus.gates.regression import sgfp4_regression
+from pytest_gnus.gates.regression import regression
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.trust import ChanceLevels
 from pytest_gnus.gates.verdict import Status
@@ -56,7 +56,7 @@ MEASUREMENT = Measurement(
     higher_is_better=True,
     num_fewshot=0,
     protocol=PROTOCOL,
-    counts=Counts(documents=60, scored=60, requests=240),
+    counts=Counts(documents=60, scored=60, requests=240, truncated_prompts=0),
     per_category={"colours_warm": 0.4},
     metrics={"acc,none": 0.5},
     outcomes=(
@@ -71,8 +71,8 @@ MEASUREMENT = Measurement(
 )
 GATES = (
     hard_floor(0.5, 0.3, ci95=(0.4, 0.6)),
-    sgfp4_regression(0.5, 0.52, 0.1),
-    sgfp4_regression(0.5, None, 0.1),
+    regression("quantization_regression", 0.5, 0.52, 0.1),
+    regression("sgfp4_regression", 0.5, None, 0.1),
 )
 IDENTITY = fingerprint(
     {**PROTOCOL.__dict__, "model_manifest_sha256": "c" * 64, "sgfp4_manifest_sha256": "d" * 64},
@@ -227,7 +227,7 @@ def test_a_measured_items_record_is_valid_and_says_all(status: Status) -> None:
     }
     assert [(gate["name"], gate["passed"], gate["evaluated"]) for gate in record["gates"]] == [
         ("hard_floor", True, True),
-        ("sgfp4_regression", True, True),
+        ("quantization_regression", True, True),
         ("sgfp4_regression", None, False),
     ]
     assert record["timing"] == {
