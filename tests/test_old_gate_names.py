@@ -17,8 +17,8 @@ from pytest_gnus.judging import Judgement, References, judge, standing_of
 from pytest_gnus.niche_judging import NicheJudging, fallen_benchmarks
 from pytest_gnus.records.decisions import accept
 from pytest_gnus.records.store import RecordStore, StoredRecord, read
+from pytest_gnus.release.collector import Row
 from pytest_gnus.repairs import repair_report
-from pytest_gnus.reporting.summary import Row
 from pytest_gnus.reporting.terminal import _cells
 from tests.making_history import fields, item_of, keep, measured, rights, run_id
 
