@@ -167,7 +167,7 @@ def test_equal_outcomes_give_equal_bytes(tmp_path: Path) -> None:
     assert one_bytes == other_bytes
 
 
-@pytest.mark.parametrize("key", sorted(record_of()))
+@pytest.mark.parametrize("key", sorted(set(record_of()) - {"build_and_settings_sha256"}))
 def test_a_record_that_lacks_a_key_is_refused_and_leaves_nothing(store: RecordStore, key: str) -> None:
     record = record_of()
     del record[key]
