@@ -52,6 +52,7 @@ class ItemState:
     identity: Fingerprint | None = None
     gates: tuple[GateResult, ...] = ()
     gate_warnings: tuple[str, ...] = ()
+    guessed_floors: tuple[str, ...] = ()
     added_gates: tuple[GateResult, ...] | None = None
 
     @property
@@ -67,6 +68,18 @@ class ItemState:
                     f"{counts.truncated_prompts} of {counts.requests} prompts were longer than the model's "
                     "context; their oldest tokens were dropped"
                 )
+            if counts.duplicates:
+                found.append(
+                    f"{counts.duplicates} of {counts.documents} documents repeat another one: intervals, "
+                    f"p-values and counts of pairs take them for {counts.documents - counts.duplicates}"
+                )
+            if counts.examples_of_evaluated_documents:
+                found.append(
+                    f"{counts.examples_of_evaluated_documents} of "
+                    f"{self.measurement.num_fewshot * counts.documents} few-shot examples are documents that "
+                    "are evaluated too (never the document itself): name another split as fewshot_split"
+                )
+        found.extend(self.guessed_floors)
         found.extend(self.gate_warnings)
         if self.identity is not None and not self.identity.valid:
             found.append(f"the fingerprint is not valid: {', '.join(self.identity.missing)} not known")
@@ -203,6 +216,7 @@ class Run:
                 raise HookError(f"pytest_gnus_gates: the name {gate.name!r} stands for more than one gate")
         state.gates = gates
         state.gate_warnings = judgement.warnings
+        state.guessed_floors = judgement.guessed_floors
         return status_of(state.gates, gated=state.item.is_gated)
 
     def inspect(self, state: ArtifactState) -> None:
@@ -282,6 +296,7 @@ class Run:
                     if not gate.evaluated and gate.severity == "note"
                 ),
                 accepted=tuple(f"{gate.name} {gate.accepted}" for gate in state.gates if gate.accepted),
+                warnings=state.guessed_floors,
             ),
             niche=item.niche,
             not_gated=item.not_gated_because,

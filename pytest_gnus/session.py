@@ -287,7 +287,7 @@ def _scopes(items: Iterable[BenchmarkItem]) -> int:
 
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What a report of an xdist worker brings as lists."""
-    return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
+    return {name: tuple(outcome[name]) for name in ("notes", "accepted", "warnings")}
 
 
 def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 from pytest_gnus.gates.result import GateResult, not_evaluated
+
+T = TypeVar("T")
 
 
 def hard_floor(
@@ -27,13 +30,13 @@ def category_floors(
 ) -> list[GateResult]:
     """One gate per category that has a floor; a category that was not measured is not evaluated."""
     return [
-        _floor(f"category_floor[{name}]", _category(per_category, name), floor, higher_is_better, None)
+        _floor(f"category_floor[{name}]", of_category(per_category, name), floor, higher_is_better, None)
         or not_evaluated(f"category_floor[{name}]", "no floor")
         for name, floor in floors.items()
     ]
 
 
-def _category(per_category: Mapping[str, float], name: str) -> float | None:
+def of_category(per_category: Mapping[str, T], name: str) -> T | None:
     """A category by its full name, or by the end of it: `anatomy` for `mmlu_anatomy`."""
     if name in per_category:
         return per_category[name]

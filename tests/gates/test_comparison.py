@@ -54,7 +54,7 @@ def test_right_or_wrong_by_hand() -> None:
     assert found.method == "exact McNemar test, Tango score interval"
     assert not found.significant_drop
     assert found.summary() == (
-        "absolute drop +0.0500, 95% interval -0.0124 to +0.1140, p = 0.15, 200 pairs "
+        "absolute drop +0.0500, 95% interval -0.0124 to +0.1140, p = 0.15, not significant, 200 pairs "
         "(exact McNemar test, Tango score interval)"
     )
 
