@@ -247,6 +247,8 @@ def test_a_measured_items_record_is_valid_and_says_all(status: Status) -> None:
         "truncated_prompts": 0,
         "stopped_by_string": 0,
         "stopped_by_limit": 0,
+        "duplicates": 0,
+        "examples_of_evaluated_documents": 0,
     }
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from lm_eval.api.samplers import ContextSampler, FirstNSampler
-from lm_eval.api.utils import Message
 
 from pytest_gnus.errors import DataError, EvaluationError
 from pytest_gnus.evaluation import measure, prepare
@@ -143,7 +142,7 @@ def test_a_training_split_that_holds_the_document_does_not_give_it(tmp_path: Pat
     rows = documents(6)
     train = [*documents(12)[6:], *({**row, "source": "copied"} for row in rows)]
     changes = {"training_split": "train"}
-    measurement, prompts = asked(item_of(tmp_path, {"test": rows, "train": train}, 8, changes))
+    prompts = asked(item_of(tmp_path, {"test": rows, "train": train}, 8, changes))[1]
     assert own_examples(prompts) == 0
     assert shots_in(prompts) == {8}
 
@@ -182,7 +181,7 @@ def test_a_list_that_is_used_up_by_the_document_is_an_error(tmp_path: Path) -> N
     rows = documents(6)
     changes = {"fewshot_config": {"sampler": "first_n", "samples": [rows[2], *documents(8)[6:]]}}
     item = item_of(tmp_path, {"test": rows}, 3, changes)
-    with pytest.raises(DataError, match="asks for 3 examples .* of the 3 documents .* 2 are other than"):
+    with pytest.raises(DataError, match=r"asks for 3 examples .* of the 3 documents .* 2 are other than"):
         asked(item)
 
 
@@ -213,7 +212,7 @@ def test_as_many_other_documents_as_examples_are_enough(tmp_path: Path) -> None:
 
 def test_copies_that_leave_too_few_are_an_error(tmp_path: Path) -> None:
     rows = [row | {"id": place} for place, row in enumerate(documents(3) * 4)]
-    with pytest.raises(DataError, match="asks for 9 examples .* of the 12 documents .* 8 are other than"):
+    with pytest.raises(DataError, match=r"asks for 9 examples .* of the 12 documents .* 8 are other than"):
         asked(item_of(tmp_path, {"test": rows}, 9, {}))
 
 
@@ -256,7 +255,7 @@ def test_a_document_in_its_own_prompt_by_another_way_is_an_error(tmp_path: Path,
     changes = {"training_split": "train", "description": description}
     splits = {"test": documents(6), "train": documents(12)[6:]}
     item = item_of(tmp_path, splits, 2, changes, chat_template=chat)
-    with pytest.raises(EvaluationError, match="people: 1 of 6 prompts hold their own document.* document 3"):
+    with pytest.raises(EvaluationError, match=r"people: 1 of 6 prompts hold their own document.* document 3"):
         asked(item)
     harmless = {**changes, "description": "Q: Who is <3>?\nA: Ada\n\n"}
     assert asked(item_of(tmp_path, splits, 2, harmless, chat_template=chat))[0].n == 6
@@ -305,8 +304,3 @@ def test_every_sampler_gives_as_many_others_from_one_stream(sampler: Any, leaves
         assert ours.rnd.getstate() == theirs.rnd.getstate()
     assert len(ours.given) == 1000
     assert list(theirs.df) == list(ours.df) == pool
-
-
-def test_messages_are_lm_evals() -> None:
-    """What the pattern of an own example relies on."""
-    assert Message("user", "a", " ").to_text() == "a "
