@@ -27,7 +27,7 @@ from pytest_gnus.records.fingerprint import canonical_sha256
 from pytest_gnus.schema import METRIC_ORDER, UNIT_METRICS
 from pytest_gnus.tasks.benchmark_task import BenchmarkTask, TaskData
 from pytest_gnus.tasks.building import BuiltTask, build
-from pytest_gnus.tasks.examples import around_turns, own_example_pattern
+from pytest_gnus.tasks.examples import around_turns, holds_own_example
 
 #: Resamples for the few metrics whose standard error has no formula.
 _BOOTSTRAP_ITERATIONS = 1000
@@ -242,13 +242,16 @@ class _Reading:
         if self._item.request.chat_template:
             around = around_turns(self._model.lm.apply_chat_template)  # type: ignore[attr-defined]
         for name, task in self._built.leaves.items():
-            documents: set[int] = set()
-            hits: set[int] = set()
-            for sample in self._samples[name]:
-                documents.add(sample["doc_id"])
-                pattern = own_example_pattern(task, sample["doc"], around)
-                if pattern is not None and any(map(pattern.search, _contexts(sample))):
-                    hits.add(sample["doc_id"])
+            prompts: dict[int, set[str]] = {}
+            documents: dict[int, Any] = {}
+            for sample in self._samples[name]:  # one for each filter
+                documents[sample["doc_id"]] = sample["doc"]
+                prompts.setdefault(sample["doc_id"], set()).update(_contexts(sample))
+            hits = [
+                place
+                for place, document in documents.items()
+                if holds_own_example(task, document, prompts[place], around)
+            ]
             if hits:
                 raise EvaluationError(
                     f"{name}: {len(hits)} of {len(documents)} prompts hold their own document, question and "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_gnus.errors import DataError
@@ -122,24 +122,30 @@ def too_few_examples(task: str, asked: int, available: int, others: int) -> Data
     )
 
 
-def own_example_pattern(task: Any, document: Any, around: tuple[str, str] | None) -> re.Pattern[str] | None:
-    """Finds, in a prompt, a document written as an example of its task: its question with its answer.
+def holds_own_example(
+    task: Any, document: Any, prompts: Iterable[str], around: tuple[str, str] | None
+) -> bool:
+    """Whether a prompt of a document holds it as an example of its task: its question with its answer.
 
     Args:
         around: what the chat template writes around questions (`around_turns`); None for plain text.
-
-    Returns: None where the document cannot be written as an example.
     """
     try:
-        messages = _turns(task, document)
+        turns = _turns(task, document)
     except (DataError, AssertionError, TypeError, ValueError, AttributeError, LookupError):
-        return None
-    written = "".join(message.to_text() for message in messages)
+        return False  # what cannot be written as an example is none
+    # The question stands at the end of its prompt once; searched for further is only what has it again.
+    doubtful = [prompt for prompt in prompts if prompt.count(turns[0].content.strip()) > 1]
+    return bool(doubtful) and any(map(_own_example(turns, around).search, doubtful))
+
+
+def _own_example(turns: Sequence[Any], around: tuple[str, str] | None) -> re.Pattern[str]:
+    written = "".join(turn.to_text() for turn in turns)
     if around is None:
         after_others = written[len(written.rstrip()) :] or "\n"
         return re.compile(rf"(?:\A|\n|{re.escape(after_others)})" + re.escape(written))
     opening, between = (re.escape(part.strip()) for part in around)
-    question, *answer = (re.escape(message.content.strip()) for message in messages)
+    question, *answer = (re.escape(turn.content.strip()) for turn in turns)
     in_turns = r"\s*".join([opening, question, between, *answer])
     in_one_text = rf"(?<!\w){re.escape(written.strip())}(?!\w)"  # as in a system prompt
     return re.compile(f"{in_turns}|{in_one_text}")
