@@ -58,6 +58,7 @@ class BenchmarkTask(ConfigurableTask):
         config.pop("class", None)
         self._data: TaskData = config.pop(CONFIG_KEY)
         self._kept = _Kept()
+        self._texts: dict[tuple[str, str, str], Any] = {}
         #: What the documents are a revision of: a hub commit, or a digest of local files.
         self.dataset_revision: str | None = self._data.revision
         try:
@@ -264,6 +265,19 @@ class BenchmarkTask(ConfigurableTask):
         )
 
     def _rendered(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
+        """Render a part of the prompt, each once: an example stands in many prompts."""
+        key = None
+        if isinstance(template, str) and "{{" in template and "random" not in template:
+            key = (what, template, content_of(doc))
+            if key in self._texts:
+                value = self._texts[key]
+                return list(value) if isinstance(value, list) else value
+        value = self._rendered_anew(what, template, render, doc, given)
+        if key is not None:
+            self._texts[key] = list(value) if isinstance(value, list) else value
+        return value
+
+    def _rendered_anew(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
         """Render a part of the prompt; a field that is missing or null is an error, never an empty string."""
         absent = template if isinstance(template, str) and template.isidentifier() else None
         if absent is not None and isinstance(doc, Mapping) and absent not in doc:
