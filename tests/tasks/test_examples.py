@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,25 @@ def test_a_chat_prompt_with_its_own_document_is_found(
     item = item_of(tmp_path, {"test": documents(16)}, 4, {}, chat_template=True)
     with pytest.raises(EvaluationError, match=r"people: 3 of 16 prompts hold their own document"):
         asked(item)
+
+
+def test_the_tasks_of_a_group_are_looked_at_too(tmp_path: Path) -> None:
+    """MMLU takes the first five of `dev`, which here is a copy of `test` with one document more."""
+    folder = tmp_path / "data" / "benchmarks" / "people" / "anatomy"
+    folder.mkdir(parents=True)
+    rows = [
+        {"question": f"Who is <{place}>?", "subject": "anatomy", "choices": list("wxyz"), "answer": place % 4}
+        for place in range(6)
+    ]
+    for split in ("test", "dev", "validation"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    item = item_of(tmp_path, {}, 5, {})
+    request = replace(item.request, task="mmlu", subtasks=("anatomy",))
+    measurement, prompts = asked(replace(item, request=request))
+    assert len(prompts) == 6
+    assert own_examples(prompts) == 0
+    assert shots_in(prompts) == {5}
+    assert measurement.counts.examples_of_evaluated_documents == 30
 
 
 class Marked:
