@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from pytest_gnus.comparing import BenchmarkComparison, RunComparison, render
 from pytest_gnus.errors import DataError
 from pytest_gnus.evaluation import measure, prepare
+from pytest_gnus.gates.comparison import Comparison, compare
+from pytest_gnus.gates.pairing import Outcome
 from pytest_gnus.gates.verdict import ItemOutcome, niche_verdict
 from pytest_gnus.judging import References, judge
 from pytest_gnus.measurement import Measurement
@@ -264,3 +267,18 @@ def test_a_gate_on_copied_documents_with_a_floor_that_guessing_reaches(toy: ToyW
     assert (counts["duplicates"], counts["examples_of_evaluated_documents"]) == (24, 72)
     assert "12 pairs of different documents, 30 are needed" in gates["sgfp4_regression"]["detail"]
     assert [gate["significant"] for gate in gates.values()] == [None] * 4
+
+
+@pytest.mark.parametrize(("fallen", "mark"), [(12, " *"), (0, "")])
+def test_a_comparison_of_runs_marks_what_is_significant(fallen: int, mark: str) -> None:
+    before = [Outcome("task", place, f"{place:03}", 1.0) for place in range(40)]
+    after = [replace(outcome, score=float(outcome.doc_id >= fallen)) for outcome in before]
+    entry = BenchmarkComparison(
+        "colours", 1.0, 1 - fallen / 40, "acc,none", True, compare(before, after), (), adjusted_p=None
+    )
+    assert not entry.significant  # not corrected, not claimed
+    assert isinstance(entry.result, Comparison)
+    entry = replace(entry, adjusted_p=entry.result.p_value)
+    assert entry.significant is bool(mark)
+    shown = render(RunComparison("a", "b", (entry,)))
+    assert f" {entry.adjusted_p:.2g}{mark} " in shown

@@ -324,3 +324,21 @@ def test_every_sampler_gives_as_many_others_from_one_stream(sampler: Any, leaves
         assert ours.rnd.getstate() == theirs.rnd.getstate()
     assert len(ours.given) == 1000
     assert list(theirs.df) == list(ours.df) == pool
+
+
+@pytest.mark.parametrize(("template", "times"), [("{{ question }}?", 1), ("{{ choices | random }}?", 2)])
+def test_a_part_of_a_prompt_is_rendered_once_unless_it_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, times: int
+) -> None:
+    item = item_of(tmp_path, {"test": documents(3)}, 0, {"doc_to_text": template})
+    (leaf,) = prepare(item).leaves.values()
+    rendered: list[str] = []
+
+    def render(text: str, document: Document) -> str:
+        rendered.append(text)
+        return str(document["question"])
+
+    monkeypatch.setattr("lm_eval.utils.apply_template", render)
+    document = {**documents(9)[8], "note": "not seen before"}
+    assert leaf.doc_to_text(document) == leaf.doc_to_text(document) == "Who is <8>?"
+    assert rendered == [template] * times
