@@ -12,6 +12,7 @@ from pytest_gnus.errors import RecordError
 from pytest_gnus.gates.categories import CategoryDrop, category_drops, holm
 from pytest_gnus.gates.comparison import MINIMUM_PAIRS, Comparison, NotCompared, compare
 from pytest_gnus.gates.pairing import Outcome
+from pytest_gnus.gates.power import ALPHA
 from pytest_gnus.gates.regression import relative_drop
 from pytest_gnus.judging import documents
 from pytest_gnus.records.fingerprint import FIELDS, MANIFEST_FIELDS
@@ -53,6 +54,13 @@ class BenchmarkComparison:
         if self.score_a is None or self.score_b is None:
             return None
         return (self.score_a - self.score_b) * (1.0 if self.higher_is_better else -1.0)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero and the adjusted p-value is at most 0.05."""
+        if self.adjusted_p is None or not isinstance(self.result, Comparison):
+            return False
+        return self.result.significant and self.adjusted_p <= ALPHA
 
     @property
     def relative_drop(self) -> float | None:
@@ -207,7 +215,8 @@ def render(comparison: RunComparison, *, with_documents: bool = False) -> str:
         "",
         _table(comparison.benchmarks),
         "",
-        "drop: A less B, positive where B is worse; p after Holm's correction over the benchmarks above",
+        "drop: A less B, positive where B is worse; p after Holm's correction over the benchmarks above "
+        "(* significant)",
         *_what_changed(comparison.benchmarks),
         *(f"only in A: {name}" for name in comparison.only_in_a),
         *(f"only in B: {name}" for name in comparison.only_in_b),
@@ -233,7 +242,7 @@ def _table(entries: Sequence[BenchmarkComparison]) -> str:
                 _number(entry.drop, "+.4f"),
                 _number(entry.relative_drop, "+.1%"),
                 f"{compared.ci95[0]:+.4f} to {compared.ci95[1]:+.4f}" if compared else "-",
-                _number(entry.adjusted_p, ".2g"),
+                _number(entry.adjusted_p, ".2g") + (" *" if entry.significant else ""),
                 str(compared.n) if compared else "-",
                 compared.method if compared else getattr(entry.result, "reason", ""),
             ]
@@ -311,6 +320,7 @@ def _benchmark_json(entry: BenchmarkComparison) -> dict[str, Any]:
         "drop": entry.drop,
         "relative_drop": entry.relative_drop,
         "adjusted_p": entry.adjusted_p,
+        "significant": entry.significant,
         "comparison": _result_json(entry.result),
         "changed": list(entry.changed),
         "categories": [

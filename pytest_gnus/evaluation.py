@@ -7,26 +7,34 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import lm_eval
 
 from pytest_gnus.errors import DataError, EvaluationError, listed
-from pytest_gnus.gates.trust import ChanceLevels, chance_levels, flags
+from pytest_gnus.gates.comparison import MEAN_TOLERANCE
+from pytest_gnus.gates.pairing import CannotPair, Side, side_of
+from pytest_gnus.gates.trust import ChanceLevels, chance_levels, constant_answer_level, flags
 from pytest_gnus.harness import SEEDS, harness_identity, quiet_harness
 from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.plan import CANONICAL_DECODING, BenchmarkItem, Request
 from pytest_gnus.records.fingerprint import canonical_sha256
 from pytest_gnus.schema import METRIC_ORDER, UNIT_METRICS
-from pytest_gnus.tasks.benchmark_task import TaskData
+from pytest_gnus.tasks.benchmark_task import BenchmarkTask, TaskData
 from pytest_gnus.tasks.building import BuiltTask, build
+from pytest_gnus.tasks.examples import around_turns, holds_own_example
 
 #: Resamples for the few metrics whose standard error has no formula.
 _BOOTSTRAP_ITERATIONS = 1000
 #: Metrics that mark a document by the choice it should have taken; chance levels make sense for these.
 _CHOICE_METRICS = frozenset({"acc", "acc_norm", "acc_bytes"})
+#: Metrics that mark a generated answer by the one it should have been: a constant answer reaches a level too.
+_ANSWER_METRICS = frozenset({"exact_match"})
 
 
 def prepare(item: BenchmarkItem) -> BuiltTask:
@@ -38,7 +46,7 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
     request = item.request
     seed = request.fewshot_seed if request.documents_seed is None else request.documents_seed
     with quiet_harness(seed):
-        return build(
+        built = build(
             item.benchmark.name,
             request.task,
             TaskData(
@@ -49,6 +57,38 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
             ),
             request.task_overrides,
             list(request.subtasks),
+        )
+        for name, leaf in built.leaves.items():
+            _check_choices(name, leaf, request.limit)
+            if isinstance(leaf, BenchmarkTask) and (shots := _shots(leaf, request.num_fewshot)):
+                leaf.check_examples(shots)
+    return built
+
+
+def _shots(leaf: Any, asked: int | None) -> int:
+    """How many few-shot examples lm-eval will use: a task that says 0 keeps it."""
+    own = leaf.get_config("num_fewshot")
+    return int((own if asked is None or own == 0 else asked) or 0)
+
+
+def _check_choices(name: str, leaf: Any, limit: int | None) -> None:
+    """Whether the choices of each document differ: where all are the same text, any answer is marked right.
+
+    Raises:
+        DataError: they do not; the message counts the documents.
+    """
+    if leaf.get_config("output_type") != "multiple_choice" or leaf.get_config("doc_to_choice") is None:
+        return
+    documents = list(islice(leaf.task_docs, limit))
+    same = []
+    for place, document in enumerate(documents):
+        choices = leaf.doc_to_choice(document)
+        if len(choices) > 1 and len({str(choice).strip() for choice in choices}) == 1:
+            same.append(place)
+    if same:
+        raise DataError(
+            f"{name}: {len(same)} of {len(documents)} documents cannot be scored, because all of their "
+            f"choices are the same text; the first is document {same[0]}"
         )
 
 
@@ -114,19 +154,24 @@ class _Reading:
         self._model = model
         self._results = results
         self._samples: Mapping[str, list[Mapping[str, Any]]] = results["samples"]
+        self._choices: dict[str, list[tuple[int, int]] | None] = {}
 
     def measurement(self, seconds: float) -> Measurement:
         self._check_finite()
         num_fewshot = self._checked_fewshot()
+        if num_fewshot:
+            self._check_examples()
         metric = primary_metric(
             self._results["results"].get(self._built.name, {}), self._item.benchmark.metric
         )
-        outcomes = tuple(self._outcomes(metric))
+        outcomes = self._with_questions(tuple(self._outcomes(metric)), metric, num_fewshot)
+        side = _side(outcomes)
         counts = self._counts(outcomes)
         score = float(self._results["results"][self._built.name][metric])
         if not math.isfinite(score):
             raise EvaluationError(f"{self._item.benchmark.name}: the score {metric} is {score}")
-        stderr = self._stderr(metric)
+        stderr, ci95 = _precision(score, self._stderr(metric), side)
+        category_chance = self._category_chance(metric)
         chance = self._chance(metric)
         usage = self._model.lm.usage
         unit = metric.split(",")[0] in UNIT_METRICS
@@ -134,7 +179,7 @@ class _Reading:
             metric=metric,
             score=score,
             stderr=stderr,
-            ci95=(score - 1.96 * stderr, score + 1.96 * stderr) if stderr is not None else None,
+            ci95=ci95,
             n=counts.documents,
             higher_is_better=self._higher_is_better(metric),
             num_fewshot=num_fewshot,
@@ -144,6 +189,7 @@ class _Reading:
             metrics=dict(self._all_metrics()),
             outcomes=outcomes,
             chance=chance,
+            category_chance=category_chance,
             flags=tuple(flags(score, counts.documents, chance, unit_range=unit)),
             subtasks=tuple(self._built.leaves) if self._item.request.subtasks else None,
             evaluate_seconds=seconds,
@@ -192,6 +238,32 @@ class _Reading:
             )
         return different[0]
 
+    def _check_examples(self) -> None:
+        """Whether any document stands, question and answer, in its own prompt as it was really asked.
+
+        Raises:
+            EvaluationError: it does; the message counts the documents.
+        """
+        around = None
+        if self._item.request.chat_template:
+            around = around_turns(self._model.lm.apply_chat_template)  # type: ignore[attr-defined]
+        for name, task in self._built.leaves.items():
+            prompts: dict[int, set[str]] = {}
+            documents: dict[int, Any] = {}
+            for sample in self._samples[name]:  # one for each filter
+                documents[sample["doc_id"]] = sample["doc"]
+                prompts.setdefault(sample["doc_id"], set()).update(_contexts(sample))
+            hits = [
+                place
+                for place, document in documents.items()
+                if holds_own_example(task, document, prompts[place], around)
+            ]
+            if hits:
+                raise EvaluationError(
+                    f"{name}: {len(hits)} of {len(documents)} prompts hold their own document, question and "
+                    f"answer, as an example; the first is that of document {min(hits)}"
+                )
+
     def _higher_is_better(self, metric: str) -> bool:
         """The metric's direction: lm-eval's, which the benchmark's file may repeat but not turn round."""
         name = metric.split(",")[0]
@@ -230,6 +302,36 @@ class _Reading:
                     value=None if number else value,
                     cluster=self._cluster(leaf, sample),
                 )
+
+    def _with_questions(
+        self, outcomes: tuple[DocumentOutcome, ...], metric: str, num_fewshot: int
+    ) -> tuple[DocumentOutcome, ...]:
+        """The outcomes, with the digest of what is asked where documents that differ ask the same."""
+        questions = [
+            self._question(leaf, sample, num_fewshot)
+            for leaf in sorted(self._built.leaves)
+            for sample in self._of_filter(leaf, metric)
+        ]
+        contents: defaultdict[str | None, set[str]] = defaultdict(set)
+        for outcome, question in zip(outcomes, questions, strict=True):
+            contents[question].add(outcome.doc_hash)
+        return tuple(
+            replace(outcome, question=question)
+            if question is not None and len(contents[question]) > 1
+            else outcome
+            for outcome, question in zip(outcomes, questions, strict=True)
+        )
+
+    def _question(self, leaf: str, sample: Mapping[str, Any], num_fewshot: int) -> str | None:
+        """The digest of what a document asks, its examples left out; None where its texts do not tell it."""
+        task = self._built.leaves[leaf]
+        if getattr(task, "MULTIMODAL", False):
+            return None
+        if num_fewshot:
+            return task.question(sample["doc"]) if isinstance(task, BenchmarkTask) else None
+        if not all(arguments and isinstance(arguments[0], str) for arguments in sample["arguments"]):
+            return None
+        return canonical_sha256(sorted(_prompt(arguments) for arguments in sample["arguments"]))
 
     def _cluster(self, leaf: str, sample: Mapping[str, Any]) -> str | None:
         """What a document has in common with others, as a digest: the field may hold a whole passage."""
@@ -271,6 +373,12 @@ class _Reading:
             truncated_prompts=usage.truncated_prompts if usage.counts_truncated else None,
             stopped_by_string=usage.stopped_by_string,
             stopped_by_limit=usage.stopped_by_limit,
+            duplicates=len(outcomes) - len({outcome.question or outcome.doc_hash for outcome in outcomes}),
+            examples_of_evaluated_documents=sum(
+                leaf.examples_of_evaluated_documents
+                for leaf in self._built.leaves.values()
+                if isinstance(leaf, BenchmarkTask)
+            ),
         )
 
     def _stderr(self, metric: str) -> float | None:
@@ -299,21 +407,48 @@ class _Reading:
                 yield key, float(number)
 
     def _chance(self, metric: str) -> ChanceLevels | None:
-        if metric.split(",")[0] not in _CHOICE_METRICS:
-            return None
-        golds: list[int] = []
-        counts: list[int] = []
-        for name, leaf in self._built.leaves.items():
-            if leaf.get_config("output_type") != "multiple_choice" or getattr(leaf, "multiple_input", 0):
+        """What guessing reaches on all documents."""
+        return self._chance_on(self._built.leaves, metric)
+
+    def _category_chance(self, metric: str) -> dict[str, ChanceLevels]:
+        if not self._built.is_group:
+            return {}
+        found = {leaf: self._chance_on([leaf], metric) for leaf in self._built.leaves}
+        return {leaf: chance for leaf, chance in found.items() if chance is not None}
+
+    def _chance_on(self, leaves: Iterable[str], metric: str) -> ChanceLevels | None:
+        name = metric.split(",")[0]
+        if name in _CHOICE_METRICS:
+            found = [self._right_choices(leaf, metric) for leaf in leaves]
+            if None in found:
                 return None
-            for sample in self._of_filter(name, metric):
-                choices = leaf.doc_to_choice(sample["doc"])
-                gold = self._right_choice(name, sample, choices)
-                if gold is None:
-                    return None
-                golds.append(gold)
-                counts.append(len(choices))
-        return chance_levels(golds, counts)
+            golds = [each for pairs in found for each in pairs or ()]
+            return chance_levels([gold for gold, _ in golds], [count for _, count in golds])
+        if name not in _ANSWER_METRICS:
+            return None
+        answers = [plain(sample["target"]) for leaf in leaves for sample in self._of_filter(leaf, metric)]
+        if not all(isinstance(answer, (str, int, float)) for answer in answers):
+            return None  # several answers are right
+        return constant_answer_level([str(answer) for answer in answers])
+
+    def _right_choices(self, leaf: str, metric: str) -> list[tuple[int, int]] | None:
+        """Of each document the position of its right choice and the number of its choices."""
+        if leaf not in self._choices:
+            self._choices[leaf] = self._read_right_choices(leaf, metric)
+        return self._choices[leaf]
+
+    def _read_right_choices(self, leaf: str, metric: str) -> list[tuple[int, int]] | None:
+        task = self._built.leaves[leaf]
+        if task.get_config("output_type") != "multiple_choice" or getattr(task, "multiple_input", 0):
+            return None
+        found = []
+        for sample in self._of_filter(leaf, metric):
+            choices = task.doc_to_choice(sample["doc"])
+            gold = self._right_choice(leaf, sample, choices)
+            if gold is None:
+                return None
+            found.append((gold, len(choices)))
+        return found
 
     def _right_choice(self, leaf: str, sample: Mapping[str, Any], choices: Sequence[str]) -> int | None:
         """The position of a document's right choice; `None` where several are right.
@@ -381,6 +516,37 @@ class _Reading:
         values = {leaf: read(leaf) for leaf in sorted(self._built.leaves)}
         different = {json.dumps(value, sort_keys=True) for value in values.values()}
         return dict(next(iter(values.values())) if len(different) == 1 else values)
+
+
+def _side(outcomes: Sequence[DocumentOutcome]) -> Side | None:
+    """The documents' scores, None where the metric gives none for each."""
+    try:
+        return side_of(outcomes)
+    except CannotPair:
+        return None
+
+
+def _precision(
+    score: float, stderr: float | None, side: Side | None
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The standard error of a score and its 95 % interval: `mean_interval` says which.
+
+    A score that is no mean over documents has the standard error that lm-eval gives it, and 1.96 of it to
+    each side. Where documents are not independent it is made larger by sqrt(documents / clusters), the most
+    that clusters of equal documents can do. An error of zero says nothing, and gives no interval.
+    """
+    from pytest_gnus.gates.intervals import mean_error, mean_interval
+
+    if side is not None and math.isclose(side.mean, score, rel_tol=MEAN_TOLERANCE, abs_tol=MEAN_TOLERANCE):
+        return mean_error(side) if side.clustered else stderr, mean_interval(side)[0]
+    if stderr is not None and side is not None and side.clustered:
+        stderr *= math.sqrt(len(side.scores) / len(set(side.labels)))
+    return stderr, (score - 1.96 * stderr, score + 1.96 * stderr) if stderr else None
+
+
+def _contexts(sample: Mapping[str, Any]) -> set[str]:
+    """The texts that a document was asked with, without its choices."""
+    return {arguments[0] for arguments in sample["arguments"] if arguments and isinstance(arguments[0], str)}
 
 
 def primary_metric(results: Mapping[str, Any], wanted: str | None) -> str:

@@ -169,6 +169,8 @@ def _fault(gate: Any) -> str | None:
         len(interval) != 2 or None in interval or not all(map(_is_number_or_none, interval))
     ):
         return f"the gate {gate.name!r} with ci95={interval!r}: two finite numbers are needed"
+    if gate.significant is not None and not isinstance(gate.significant, bool):
+        return f"the gate {gate.name!r} with significant={gate.significant!r}: True, False or None is needed"
     if not isinstance(gate.detail, str):
         return f"the gate {gate.name!r} with detail={gate.detail!r}: a text is needed"
     return None

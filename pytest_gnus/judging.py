@@ -11,12 +11,13 @@ from pytest_gnus.errors import RecordError
 from pytest_gnus.gates import names
 from pytest_gnus.gates.categories import category_drops
 from pytest_gnus.gates.comparison import Comparison, NotCompared, compare
-from pytest_gnus.gates.floors import category_floors, hard_floor
+from pytest_gnus.gates.floors import category_floors, hard_floor, of_category
 from pytest_gnus.gates.pairing import Outcome, ScoredDocument
 from pytest_gnus.gates.policy import RegressionVerdict, regression_gate
 from pytest_gnus.gates.result import GateResult, not_evaluated
 from pytest_gnus.gates.trends import BASELINE_DEVIATION, PREVIOUS_RUN, EarlierStanding, tiered
 from pytest_gnus.gates.truncation import truncated_share
+from pytest_gnus.gates.trust import guessed_floor
 from pytest_gnus.measurement import Measurement
 from pytest_gnus.plan import BenchmarkItem, Weights
 from pytest_gnus.records import earlier
@@ -55,10 +56,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The gates of an item, and what a person should know although it decides nothing."""
+    """The gates of an item, and what a person should know although it decides nothing.
+
+    `guessed_floors` are about floors that guessing reaches, and belong to the niche's verdict too.
+    """
 
     gates: tuple[GateResult, ...]
     warnings: tuple[str, ...] = ()
+    guessed_floors: tuple[str, ...] = ()
 
 
 @dataclass
@@ -285,6 +290,7 @@ def documents(store: RecordStore, record: StoredRecord) -> list[Outcome]:
             str(sample["doc_hash"]),
             sample["score"],
             sample.get("cluster"),
+            sample.get("question"),
         )
         for sample in store.read_samples(record)
     ]
@@ -342,8 +348,9 @@ def judge(
         measurement.context_tokens,
     )
     gates += [truncation] if truncation is not None else []
+    guessed = tuple(_guessed_floors(item, measurement))
     if item.variant != "quantized":
-        return Judgement(tuple(gates))
+        return Judgement(tuple(gates), guessed_floors=guessed)
     judging = _Judging(item, measurement, fields, references, is_sgfp4)
     compared = [judging.regression()]
     if item.not_gated_because is None:
@@ -352,7 +359,22 @@ def judge(
     return Judgement(
         (*gates, *(judged.gate for judged in compared if judged is not None)),
         (*warnings, *judging.notes()),
+        guessed,
     )
+
+
+def _guessed_floors(item: BenchmarkItem, measurement: Measurement) -> Iterator[str]:
+    """Floors that an answerer who knows nothing reaches: they hold nothing back.
+
+    Chance levels are known of shares right only, where higher is better.
+    """
+    floor = item.thresholds.hard_floor
+    if floor is not None and (told := guessed_floor("hard_floor", floor, measurement.chance)):
+        yield told
+    for name, floor in item.thresholds.category_floors.items():
+        chance = of_category(measurement.category_chance, name)
+        if told := guessed_floor(f"category_floor[{name}]", floor, chance):
+            yield told
 
 
 @dataclass

@@ -14,7 +14,8 @@ class DocumentOutcome:
     """One document: its task and place, the digest of its content, its score.
 
     `score` is None where the metric gives no number for a single document; `value` is then what it gives.
-    Documents of one `cluster` are not independent of each other.
+    Documents of one `cluster` are not independent of each other. `question` is the digest of what is asked,
+    where documents that differ in another field ask the same.
     """
 
     task: str
@@ -23,6 +24,7 @@ class DocumentOutcome:
     score: float | None
     value: Any = None
     cluster: str | None = None
+    question: str | None = None
 
     def to_record(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -33,6 +35,8 @@ class DocumentOutcome:
         }
         if self.cluster is not None:
             entry["cluster"] = self.cluster
+        if self.question is not None:
+            entry["question"] = self.question
         return entry if self.score is not None else entry | {"value": self.value}
 
 
@@ -53,9 +57,11 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Counts:
-    """Documents and requests (DESIGN, traps 19 and 24).
+    """Documents and requests.
 
-    `truncated_prompts` is None where the model does not count them.
+    `truncated_prompts` is None where the model does not count them. `duplicates` are documents that repeat
+    another one. `examples_of_evaluated_documents` counts, over all prompts, few-shot examples that are
+    documents of the evaluated split.
     """
 
     documents: int
@@ -66,6 +72,8 @@ class Counts:
     truncated_prompts: int | None = None
     stopped_by_string: int = 0
     stopped_by_limit: int = 0
+    duplicates: int = 0
+    examples_of_evaluated_documents: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class Measurement:
     """A finished evaluation. `metric` carries lm-eval's filter, as in `acc,none`.
 
     `context_tokens` is how many tokens the model reads at most, where it counts prompts that are longer.
+    `chance` is what guessing reaches, `category_chance` the same for each task of a group.
     """
 
     metric: str
@@ -88,6 +97,7 @@ class Measurement:
     metrics: Mapping[str, float] = field(default_factory=dict)
     outcomes: tuple[DocumentOutcome, ...] = ()
     chance: ChanceLevels | None = None
+    category_chance: Mapping[str, ChanceLevels] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     subtasks: tuple[str, ...] | None = None
     evaluate_seconds: float = 0.0

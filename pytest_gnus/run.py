@@ -55,6 +55,7 @@ class ItemState:
     identity: Fingerprint | None = None
     gates: tuple[GateResult, ...] = ()
     gate_warnings: tuple[str, ...] = ()
+    guessed_floors: tuple[str, ...] = ()
     added_gates: tuple[GateResult, ...] | None = None
 
     @property
@@ -71,6 +72,18 @@ class ItemState:
                 found.append(
                     truncation.truncation_sentence(counts.truncated_prompts, counts.requests, context)
                 )
+            if counts.duplicates:
+                found.append(
+                    f"{counts.duplicates} of {counts.documents} documents repeat another one: intervals, "
+                    f"p-values and counts of pairs take them for {counts.documents - counts.duplicates}"
+                )
+            if counts.examples_of_evaluated_documents:
+                found.append(
+                    f"{counts.examples_of_evaluated_documents} of "
+                    f"{self.measurement.num_fewshot * counts.documents} few-shot examples are documents that "
+                    "are evaluated too (never the document itself): name another split as fewshot_split"
+                )
+        found.extend(self.guessed_floors)
         found.extend(self.gate_warnings)
         if self.identity is not None and not self.identity.valid:
             found.append(f"the fingerprint is not valid: {', '.join(self.identity.missing)} not known")
@@ -216,6 +229,7 @@ class Run:
                 raise HookError(f"pytest_gnus_gates: the name {gate.name!r} stands for more than one gate")
         state.gates = gates
         state.gate_warnings = judgement.warnings
+        state.guessed_floors = judgement.guessed_floors
         return status_of(state.gates, gated=state.item.is_gated)
 
     def inspect(self, state: ArtifactState) -> None:
@@ -296,6 +310,7 @@ class Run:
                     if not gate.evaluated and gate.severity == "note"
                 ),
                 accepted=tuple(f"{gate.name} {gate.accepted}" for gate in state.gates if gate.accepted),
+                warnings=state.guessed_floors,
             ),
             niche=item.niche,
             not_gated=item.not_gated_because,

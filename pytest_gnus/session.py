@@ -371,7 +371,7 @@ def _surroundings(root: Path, settings: Settings, hooks: Hooks) -> dict[str, Any
 
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What a report of an xdist worker brings as lists."""
-    return {name: tuple(outcome[name]) for name in ("notes", "accepted")}
+    return {name: tuple(outcome[name]) for name in ("notes", "accepted", "warnings")}
 
 
 def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:

@@ -86,7 +86,8 @@ def test_scores_errors_and_counts_by_hand(tmp_path: Path) -> None:
     assert measurement.score == pytest.approx(3 / 5)
     # standard error of a mean of five: sqrt(0.6 * 0.4 / 4)
     assert measurement.stderr == pytest.approx(math.sqrt(0.24 / 4))
-    assert measurement.ci95 == pytest.approx((0.6 - 1.96 * math.sqrt(0.06), 0.6 + 1.96 * math.sqrt(0.06)))
+    # Wilson's interval, as the roots of (p - 0.6)^2 = z^2 p (1 - p) / 5.
+    assert measurement.ci95 == pytest.approx((0.230724, 0.882379), abs=1e-6)
     assert [outcome.score for outcome in measurement.outcomes] == [1.0, 1.0, 1.0, 0.0, 0.0]
     counts = measurement.counts
     assert (counts.documents, counts.scored, counts.unscored, counts.failed) == (5, 5, 0, 0)

@@ -154,6 +154,7 @@ def read_documents(path: Path) -> list[Outcome]:
                 str(entry["doc_hash"]),
                 entry["score"],
                 entry.get("cluster"),
+                entry.get("question"),
             )
             for entry in map(json.loads, lines)
         ]

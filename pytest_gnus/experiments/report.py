@@ -29,7 +29,8 @@ METHOD = (
     "Score: the mean over rounds. Std: the standard deviation between rounds (n - 1), of the few-shot "
     "examples and of sampling, not of the choice of documents. 95 % interval: documents are the unit, "
     "each with its mean over the rounds: mean ± t(0.975, n - 1) s / sqrt(n); Wilson's where every "
-    "document is right or wrong; cluster-robust where documents share a cluster. Comparisons: paired by "
+    "document is right or wrong; cluster-robust where documents share a cluster. A document that is written "
+    "several times counts once. Comparisons: paired by "
     "document, each averaged over the rounds that both models were measured in; p adjusted by Holm over "
     "all comparisons of the report."
 )
@@ -60,7 +61,8 @@ class ModelSummary:
 class ModelComparison:
     """Two models on one benchmark. `difference` and `ci95` are second less first, in units of the score.
 
-    `better` names the better model's label where the adjusted p-value is at most 0.05.
+    `significant` says whether the adjusted p-value is at most 0.05 and the interval excludes zero; `better`
+    then names the better model's label.
     """
 
     niche: str | None
@@ -73,6 +75,7 @@ class ModelComparison:
     ci95: tuple[float, float] | None = None
     p_value: float | None = None
     adjusted_p: float | None = None
+    significant: bool | None = None
     better: str | None = None
     method: str | None = None
     note: str | None = None
@@ -304,7 +307,7 @@ def averaged(rounds: Sequence[Sequence[Outcome]]) -> list[Outcome]:
             raise CannotPair("the rounds have different documents")
         scores = [other.score for other in all_rounds if other.score is not None]
         mean = math.fsum(scores) / len(scores) if len(scores) == len(rounds) else None
-        means.append(Outcome(outcome.task, outcome.doc_id, outcome.doc_hash, mean, outcome.cluster))
+        means.append(replace(outcome, score=mean))
     return means
 
 
@@ -324,7 +327,8 @@ def _with_numbers(
 ) -> ModelComparison:
     if isinstance(result, NotCompared) or adjusted is None:
         return replace(entry, note=result.reason if isinstance(result, NotCompared) else None)
-    adjusted_p, significant = adjusted
+    adjusted_p, rejected = adjusted
+    significant = rejected and result.significant
     sign = -1.0 if result.higher_is_better else 1.0
     low, high = sorted(sign * end for end in result.ci95)
     better = (entry.first if result.absolute_drop > 0 else entry.second) if significant else None
@@ -337,6 +341,7 @@ def _with_numbers(
         ci95=(low, high),
         p_value=result.p_value,
         adjusted_p=adjusted_p,
+        significant=significant,
         better=better,
         method=result.method,
         note=note,

@@ -18,7 +18,7 @@ from pytest_gnus.gates.power import ALPHA
 
 @dataclass(frozen=True)
 class CategoryDrop:
-    """One category. `flagged` where it fell and its Holm-adjusted p, over all compared, is at most alpha."""
+    """One category. `flagged` where it fell significantly and its Holm-adjusted p is at most alpha."""
 
     category: str
     result: Comparison | NotCompared
@@ -92,4 +92,4 @@ def _category(
     if corrected is None or isinstance(result, NotCompared):
         return CategoryDrop(name, result, None, flagged=False)
     adjusted_p, rejected = corrected
-    return CategoryDrop(name, result, adjusted_p, flagged=rejected and result.absolute_drop > 0.0)
+    return CategoryDrop(name, result, adjusted_p, flagged=rejected and result.significant_drop)

@@ -11,9 +11,12 @@ Which method is used, and what `Comparison.method` says:
 | different | right or wrong | Fisher's exact | Newcombe's hybrid score interval |
 | different | other, or in clusters | Welch's t, cluster-robust in clusters | Welch's t |
 
-One criterion decides everywhere: the 95 % interval excludes zero, which it does exactly where p <= 0.05.
-Only a drop is ever held against a build, so that with no true change about 2.5 % of builds (and not 5 %)
-are called worse.
+One criterion decides everywhere: the 95 % interval excludes zero (`significant`). It does so only where
+p <= 0.05; the p-value is the test's own. Only a drop is ever held against a build, so that with no true
+change about 2.5 % of builds (and not 5 %) are called worse.
+
+Documents of equal content are one document written several times: one cluster, and one of `n`. Rows of the
+table that say "in clusters" hold for them too.
 
 Different documents are compared as if they were independent samples. Where most of them are the same, that is
 cautious: it finds less than a paired comparison would.
@@ -53,7 +56,8 @@ class NotCompared:
 class Comparison:
     """The candidate against the reference. Drops are in units of the score, positive where it is worse.
 
-    `n` counts the pairs, or the documents of the smaller side; `n_clusters` likewise, None without clusters.
+    `n` counts the pairs, or the documents of the smaller side, each different document once; `duplicates`
+    those that repeat one of them. `n_clusters` counts clusters that the benchmark names, None without them.
     `relative_drop` is None where the reference is zero. `mean_of_documents` says whether the reported
     scores are the means of the documents compared here, None where the caller gave none: where it is False,
     the interval and the p-value are of another quantity than the reported score, and prove nothing about
@@ -76,6 +80,12 @@ class Comparison:
     mean_of_documents: bool | None
     higher_is_better: bool
     sensitivity: Sensitivity
+    duplicates: int = 0
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero, on either side."""
+        return self.ci95[0] > 0.0 or self.ci95[1] < 0.0
 
     @property
     def significant_drop(self) -> bool:
@@ -87,12 +97,16 @@ class Comparison:
         return self.sensitivity.detectable_drop
 
     def documents_needed(self, drop: float) -> int | None:
-        """About how many documents find an absolute drop with 80 % power; `None` where it is not known.
+        """About how many different documents find an absolute drop with 80 % power; `None` where not known.
 
         Raises:
             ValueError: `drop` is not above zero.
         """
-        return self.sensitivity.documents_needed(drop)
+        needed = self.sensitivity.documents_needed(drop)
+        if needed is None or not self.duplicates:
+            return needed
+        # The sensitivity counts every copy, of which `n` are different.
+        return math.ceil(needed * self.n / (self.n + self.duplicates))
 
     def is_of(self, reference: float, candidate: float) -> bool:
         """Whether these reported scores are the means of the documents compared here."""
@@ -113,6 +127,7 @@ class Comparison:
         low, high = self.ci95
         over = f"{self.n} {'pairs' if self.paired else 'documents a side'}"
         clusters = f" in {self.n_clusters} clusters" if self.n_clusters is not None else ""
+        copies = f" with {self.duplicates} duplicates" if self.duplicates else ""
         apart = ""
         if not self.paired:
             apart = (
@@ -121,7 +136,8 @@ class Comparison:
             )
         return (
             f"absolute drop {self.absolute_drop:+.4f}, 95% interval {low:+.4f} to {high:+.4f}, "
-            f"p = {self.p_value:.2g}, {over}{clusters} ({self.method}){apart}"
+            f"p = {self.p_value:.2g}, {'' if self.significant else 'not '}significant, "
+            f"{over}{copies}{clusters} ({self.method}){apart}"
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -132,7 +148,9 @@ class Comparison:
             "ci95": list(self.ci95),
             "t_interval": list(self.t_interval) if self.t_interval else None,
             "p_value": self.p_value,
+            "significant": self.significant,
             "n": self.n,
+            "duplicates": self.duplicates,
             "n_clusters": self.n_clusters,
             "method": self.method,
             "paired": self.paired,
@@ -159,7 +177,8 @@ def compare(
 
     Args:
         reported: the scores that the reference and the candidate were reported with.
-        minimum_pairs: fewer pairs (documents on a side, where they are unpaired) are insufficient data.
+        minimum_pairs: fewer pairs (documents on a side, where they are unpaired) are insufficient data; a
+            document that is written several times counts once.
         minimum_clusters: likewise for clusters, where documents come in them. Neither goes below 2.
 
     Raises:
@@ -189,7 +208,8 @@ def compare_pairing(
     """`compare`, for documents that are already side by side."""
     if reported is not None and not all(map(math.isfinite, reported)):
         raise ValueError(f"the reported scores are {reported}")
-    n = min(len(pairing.reference.scores), len(pairing.candidate.scores))
+    smaller = min(pairing.reference, pairing.candidate, key=lambda side: side.distinct)
+    n = smaller.distinct
     lacking = _lacking(pairing, n, max(minimum_pairs, 2), max(minimum_clusters, 2))
     if lacking is not None:
         return NotCompared(f"insufficient data: {lacking}", n)
@@ -197,7 +217,7 @@ def compare_pairing(
     sign = 1.0 if higher_is_better else -1.0
     if pairing.paired:
         differences = [sign * (a - b) for a, b in zip(old.scores, new.scores, strict=True)]
-        estimate, drop = _paired(pairing, differences), math.fsum(differences) / n
+        estimate, drop = _paired(pairing, differences), math.fsum(differences) / len(differences)
     else:
         estimate, drop = _unpaired(pairing, higher_is_better), sign * (old.mean - new.mean)
     return Comparison(
@@ -217,6 +237,7 @@ def compare_pairing(
         mean_of_documents=None if reported is None else _are_means((old.mean, new.mean), reported),
         higher_is_better=higher_is_better,
         sensitivity=estimate.sensitivity,
+        duplicates=smaller.duplicates,
     )
 
 
@@ -247,9 +268,11 @@ def _unpaired(pairing: Pairing, higher_is_better: bool) -> Estimate:
 
 
 def _lacking(pairing: Pairing, n: int, minimum_pairs: int, minimum_clusters: int) -> str | None:
+    sides = (pairing.reference, pairing.candidate)
     if n < minimum_pairs:
-        return f"{n} {'pairs of ' if pairing.paired else ''}documents, {minimum_pairs} are needed"
-    for side in (pairing.reference, pairing.candidate):
+        kind = "different " if any(side.duplicates for side in sides) else ""
+        return f"{n} {'pairs of ' if pairing.paired else ''}{kind}documents, {minimum_pairs} are needed"
+    for side in sides:
         clusters = len(set(side.labels))
         if side.clustered and clusters < minimum_clusters:
             return f"{n} documents in {clusters} clusters, {minimum_clusters} are needed"

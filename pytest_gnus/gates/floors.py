@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 from pytest_gnus.gates import names
 from pytest_gnus.gates.result import GateResult, not_evaluated
+
+T = TypeVar("T")
 
 
 def hard_floor(
@@ -32,12 +35,12 @@ def category_floors(
     found = []
     for category, limit in floors.items():
         name = names.category_limit(category, higher_is_better=higher_is_better)
-        gate = _floor(name, _category(per_category, category), limit, higher_is_better, None)
+        gate = _floor(name, of_category(per_category, category), limit, higher_is_better, None)
         found += [gate] if gate is not None else []
     return found
 
 
-def _category(per_category: Mapping[str, float], name: str) -> float | None:
+def of_category(per_category: Mapping[str, T], name: str) -> T | None:
     """A category by its full name, or by the end of it: `anatomy` for `mmlu_anatomy`."""
     if name in per_category:
         return per_category[name]

@@ -1,7 +1,8 @@
 """Tests and 95 % intervals for the difference of two measurements. Imports NumPy and SciPy: load it late.
 
-Differences are drops: positive is worse. Every function gives an interval and a two-sided p-value that
-agree: the interval excludes zero exactly where p <= 0.05 (`agreed` says how).
+Differences are drops: positive is worse. Every function gives an interval and the two-sided p-value of its
+test. The interval reaches zero wherever p > 0.05 (`cautious`). `Estimate.significant` says whether it
+excludes zero.
 """
 
 from __future__ import annotations
@@ -48,20 +49,23 @@ class Estimate:
     method: str
     sensitivity: Sensitivity
 
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero. Then p <= 0.05 too."""
+        low, high = self.ci95
+        return low > 0.0 or high < 0.0
 
-def agreed(estimate: Estimate) -> Estimate:
-    """The estimate with its interval and its p-value saying the same of zero, on the cautious side.
 
-    The interval is extended to zero where p > 0.05. Where it holds zero all the same, p is raised to just
-    above 0.05: that happens within the resolution of a bootstrap, or between two tests that differ in their
-    last step.
+def cautious(estimate: Estimate) -> Estimate:
+    """The estimate with its interval extended to zero where p > 0.05. The p-value stays that of the test.
+
+    The interval may hold zero although p <= 0.05: within the resolution of a bootstrap, or between two tests
+    that differ in their last step. `significant` is False there.
     """
+    if estimate.p_value <= ALPHA:
+        return estimate
     low, high = estimate.ci95
-    if estimate.p_value > ALPHA:
-        return replace(estimate, ci95=(min(low, 0.0), max(high, 0.0)))
-    if low <= 0.0 <= high:
-        return replace(estimate, p_value=math.nextafter(ALPHA, 1.0))
-    return estimate
+    return replace(estimate, ci95=(min(low, 0.0), max(high, 0.0)))
 
 
 # --- pairs of right-or-wrong outcomes ---
@@ -81,7 +85,7 @@ def paired_binary(worse: int, better: int, n: int) -> Estimate:
     """
     drop, discordant = (worse - better) / n, worse + better
     error = math.sqrt((discordant / n - drop**2) / (n - 1))
-    return agreed(
+    return cautious(
         Estimate(
             ci95=tango_interval(worse, better, n),
             p_value=mcnemar_p(worse, better),
@@ -146,7 +150,7 @@ def paired_scores(differences: Sequence[float], labels: Sequence[int] | None, *,
         return _no_spread(mean, method, spread)
     ci95, p_value = _bca(mean)
     sensitivity = _mean_sensitivity(mean, spread)
-    return agreed(Estimate(ci95, max(p_value, mean.p_value), mean.t_interval, method, sensitivity))
+    return cautious(Estimate(ci95, max(p_value, mean.p_value), mean.t_interval, method, sensitivity))
 
 
 def paired_binary_clustered(differences: Sequence[float], labels: Sequence[int]) -> Estimate:
@@ -162,7 +166,7 @@ def paired_binary_clustered(differences: Sequence[float], labels: Sequence[int])
     else:
         effect = max(1.0, (mean.standard_error / independent.standard_error) ** 2)
         interval = _t_interval(mean.value, mean.standard_error, mean.units - 1)
-        estimate = agreed(Estimate(interval, mean.p_value, interval, method, _mean_sensitivity(mean, 1.0)))
+        estimate = cautious(Estimate(interval, mean.p_value, interval, method, _mean_sensitivity(mean, 1.0)))
     return replace(estimate, sensitivity=DiscordanceSensitivity(mean.n, discordant, effect))
 
 
@@ -232,7 +236,7 @@ def _clustered_mean(values: Floats, labels: Sequence[int] | None) -> _ClusteredM
 
 def _no_spread(mean: _ClusteredMean, method: str, spread: float) -> Estimate:
     """All documents (clusters) differ by the same: the interval is a point, p that of a sign-flip test."""
-    return agreed(
+    return cautious(
         Estimate(
             ci95=(mean.value, mean.value),
             p_value=mean.p_value,
@@ -311,7 +315,7 @@ def unpaired_binary(first: tuple[int, int], second: tuple[int, int]) -> Estimate
     (a, m), (b, n) = first, second
     error = math.sqrt(a * (m - a) / m**3 + b * (n - b) / n**3)
     detectable = _detectable(error, min(m, n) - 1) if error > 0.0 else sparse_drop(min(m, n), 1.0)
-    return agreed(
+    return cautious(
         Estimate(
             ci95=newcombe_interval(first, second),
             p_value=fisher_p(a, m, b, n),
@@ -328,7 +332,8 @@ def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Interv
     Wilson's score limits l, u of each are combined as d - sqrt((p1 - l1)^2 + (u2 - p2)^2) and
     d + sqrt((u1 - p1)^2 + (p2 - l2)^2) (Newcombe 1998, Statistics in Medicine 17, 873-890, method 10).
     """
-    (p1, low1, high1), (p2, low2, high2) = _wilson(*first), _wilson(*second)
+    (p1, n1), (p2, n2) = ((hits / n, n) for hits, n in (first, second))
+    (low1, high1), (low2, high2) = wilson_interval(p1, n1), wilson_interval(p2, n2)
     difference = p1 - p2
     return (
         max(-1.0, difference - math.hypot(p1 - low1, high2 - p2)),
@@ -336,11 +341,18 @@ def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Interv
     )
 
 
-def _wilson(hits: int, n: int) -> tuple[float, float, float]:
-    share = hits / n
-    centre = (hits + _Z**2 / 2) / (n + _Z**2)
+def wilson_interval(share: float, n: float) -> Interval:
+    """Wilson's score interval of a proportion over n documents, which need not be a whole number.
+
+        (p + z^2 / 2n ± z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+    (Wilson 1927, Journal of the American Statistical Association 22, 209-212). It has a width at 0 and 1 too.
+    """
+    centre = (n * share + _Z**2 / 2) / (n + _Z**2)
     half = _Z / (n + _Z**2) * math.sqrt(n * share * (1 - share) + _Z**2 / 4)
-    return share, max(0.0, centre - half), min(1.0, centre + half)
+    low = 0.0 if share == 0.0 else max(0.0, centre - half)
+    high = 1.0 if share == 1.0 else min(1.0, centre + half)
+    return low, high
 
 
 def fisher_p(a: int, m: int, b: int, n: int) -> float:
@@ -377,10 +389,10 @@ def unpaired_scores(first: Side, second: Side, *, clustered: bool, spread: float
     if error == 0.0:
         p_value = 1.0 if difference == 0.0 else 2.0 ** (1 - units)
         sensitivity = MeanSensitivity(n, sparse_drop(units, spread))
-        return agreed(Estimate((difference, difference), p_value, None, method, sensitivity))
+        return cautious(Estimate((difference, difference), p_value, None, method, sensitivity))
     freedom = error**4 / sum(v**2 / (mean.units - 1) for v, mean in zip(variances, means, strict=True))
     interval = _t_interval(difference, error, freedom)
-    return agreed(
+    return cautious(
         Estimate(
             ci95=interval,
             p_value=_t_p_value(difference, error, freedom),
@@ -407,22 +419,62 @@ def _detectable(error: float, freedom: float) -> float:
 # --- one measurement ---
 
 
+def mean_error(side: Side) -> float | None:
+    """The standard error of a mean over documents, cluster-robust (CR1) in clusters; None for a single one.
+
+    Documents that are written several times are one cluster: each of 12 documents three times has the error
+    of the 12.
+    """
+    labels = side.labels if side.clustered else None
+    units = len(side.scores) if labels is None else len(set(labels))
+    if units < 2:
+        return None
+    return _clustered_mean(np.asarray(side.scores, dtype=np.float64), labels).standard_error
+
+
 def mean_interval(side: Side) -> tuple[Interval | None, str]:
     """The 95 % interval of a mean over documents, and its method; None where nothing varies or n < 2.
 
-    Wilson's score interval where every document is right or wrong. Else mean ± t(0.975, n - 1) s / sqrt(n)
-    with s the standard deviation of the documents' scores; in clusters, the cluster-robust error (CR1) and
-    the number of clusters in the place of n.
+    | documents | right or wrong | other scores |
+    | --- | --- | --- |
+    | independent | Wilson's score interval | mean ± t(0.975, n - 1) s / sqrt(n) |
+    | some written several times | Wilson's over `effective_documents` | cluster-robust t (CR1) |
+    | in named clusters | cluster-robust t (CR1) | cluster-robust t (CR1) |
+
+    s is the standard deviation of the documents' scores; the t of clusters counts clusters in the place of n.
+    In named clusters whose documents are all right or all wrong it is Wilson's over the clusters.
     """
-    if side.binary and not side.clustered and side.scores:
-        _, low, high = _wilson(side.scores.count(1.0), len(side.scores))
-        return (low, high), "Wilson"
+    if not side.scores:
+        return None, "no documents"
     labels = side.labels if side.clustered else None
-    if labels is None and len(side.scores) < 2:
-        return None, "fewer than two documents"
-    if labels is not None and len(set(labels)) < 2:
-        return None, "fewer than two clusters"
+    units = len(side.scores) if labels is None else len(set(labels))
+    if side.binary and labels is None:
+        return wilson_interval(side.mean, units), "Wilson"
+    if side.binary and not side.named_clusters:
+        return wilson_interval(side.mean, effective_documents(side)), "Wilson over distinct documents"
+    if units < 2:
+        return None, f"fewer than two {'documents' if labels is None else 'clusters'}"
     interval = _clustered_mean(np.asarray(side.scores, dtype=np.float64), labels).t_interval
-    if interval is None:
-        return None, "no spread"
-    return interval, "t over documents" if labels is None else "cluster-robust t"
+    if interval is not None:
+        return interval, "t over documents" if labels is None else "cluster-robust t"
+    if side.binary:
+        return wilson_interval(side.mean, units), "Wilson over clusters"
+    return None, "no spread"
+
+
+def effective_documents(side: Side) -> float:
+    """How many independent documents say as much about the mean: n over Kish's design effect.
+
+    The effect is the variance between clusters, sum(e_g^2) / n^2 with e_g the residual sum of a cluster, over
+    that of independent documents, sum(e_i^2) / n^2 (Kish 1965, Survey Sampling, section 8.2). Both are
+    without small-sample factors, so that 12 documents written three times are 12. Without any spread it is
+    the number of clusters; it is never more than the number of documents.
+    """
+    labels = side.labels
+    scores = np.asarray(side.scores, dtype=np.float64)
+    residuals = scores - side.mean
+    squares = float(np.sum(residuals**2))
+    if np.all(scores == scores[0]):
+        return float(len(set(labels)))
+    between = float(np.sum(np.bincount(labels, weights=residuals) ** 2))
+    return len(scores) / max(1.0, between / squares)

@@ -71,7 +71,7 @@ def regression_gate(
         raise ValueError(f"{name}: the documents were compared the other way round")
     evidence = _evidence(comparison, reference, score)
     exceeds = None if threshold is None or measured.passed is None else not measured.passed
-    fails = _fails(policy, exceeds, evidence.significant)
+    fails = _fails(policy, exceeds, evidence.significant_drop)
     limit = f", limit {threshold:.2%}" if threshold is not None else ""
     drop = relative_drop(score, reference, higher_is_better=higher_is_better)
     told = f"drop {drop:+.2%} from {reference:.4f}{limit}" if drop is not None else measured.detail
@@ -87,6 +87,7 @@ def regression_gate(
         reference=reference,
         ci95=evidence.relative_interval(reference),
         p_value=evidence.p_value,
+        significant=evidence.comparison.significant if evidence.comparison else None,
         detail=f"{told}; {evidence.detail}",
     )
     is_shown = threshold is not None and gate.ci95 is not None and gate.ci95[1] <= threshold
@@ -102,7 +103,7 @@ class _Evidence:
     detail: str
 
     @property
-    def significant(self) -> bool | None:
+    def significant_drop(self) -> bool | None:
         return self.comparison.significant_drop if self.comparison else None
 
     @property
@@ -141,7 +142,7 @@ def _warnings(
     gate: GateResult, exceeds: bool | None, evidence: _Evidence, threshold: float | None
 ) -> list[str]:
     found = []
-    if gate.holds and evidence.significant:
+    if gate.holds and evidence.significant_drop:
         found.append(f"a significant drop within the limit: {evidence.detail}")
     if gate.holds and exceeds:
         found.append(f"a drop beyond the limit that may be noise: {evidence.detail}")

@@ -17,6 +17,7 @@ class GateResult:
     `value` is what was compared, `threshold` what it was compared with, `reference` the other side's score.
     `severity` is what it does where it does not hold. `consecutive_failures` counts the builds in a row, this
     one included, on which a trend gate has not held. `accepted` says whose decision a gate relies on.
+    `significant` says whether the interval of a difference excludes zero, to either side; None without one.
     """
 
     name: str
@@ -30,6 +31,7 @@ class GateResult:
     severity: Severity = "block"
     consecutive_failures: int | None = None
     accepted: str | None = None
+    significant: bool | None = None
 
     @property
     def evaluated(self) -> bool:

@@ -31,6 +31,7 @@ class ItemOutcome:
     """What became of one item, as far as a niche's verdict cares.
 
     `notes` are gates that were not evaluated and do not block, `accepted` the decisions that gates rely on.
+    `warnings` are what a reader of the verdict should know of it.
     """
 
     benchmark: str
@@ -40,6 +41,7 @@ class ItemOutcome:
     detail: str = ""
     notes: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -145,6 +147,7 @@ def niche_verdict(
         ),
         warnings=(
             *(f"{o.name}{_because(o.detail)}" for o in outcomes if o.status == "warned"),
+            *(f"{outcome.name}: {text}" for outcome in outcomes for text in outcome.warnings),
             *(f"{gate.name}: {gate.detail}" for gate in gates if gate.is_against and gate.severity == "warn"),
             *warnings,
         ),

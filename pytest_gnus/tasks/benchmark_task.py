@@ -1,8 +1,9 @@
 """lm-eval's task with this product's data: from the hub at a revision, or from the workspace.
 
 Everything but where the documents come from is lm-eval's own. On top of it: processed documents are kept (a
-task whose `process_docs` shuffles choices must not shuffle them again between asking and marking), and a
-template that needs a field which a document lacks is an error that names both.
+task whose `process_docs` shuffles choices must not shuffle them again between asking and marking), a template
+that needs a field which a document lacks is an error that names both, and no document is among its own
+few-shot examples.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import datasets
@@ -17,6 +19,7 @@ from jinja2 import Environment, TemplateSyntaxError, UndefinedError, nodes
 from lm_eval.api.task import ConfigurableTask
 
 from pytest_gnus.errors import DataError, listed
+from pytest_gnus.tasks.examples import OtherExamples, content_of, question_of, too_few_examples
 from pytest_gnus.tasks.local_data import LocalData, digest
 
 #: The key under which a task's config carries its `TaskData`.
@@ -55,6 +58,7 @@ class BenchmarkTask(ConfigurableTask):
         config.pop("class", None)
         self._data: TaskData = config.pop(CONFIG_KEY)
         self._kept = _Kept()
+        self._texts: dict[tuple[str, str, str], Any] = {}
         #: What the documents are a revision of: a hub commit, or a digest of local files.
         self.dataset_revision: str | None = self._data.revision
         try:
@@ -65,6 +69,96 @@ class BenchmarkTask(ConfigurableTask):
                     f"the task {config.get('task')!r} has a key lm-eval does not know: {error}"
                 ) from None
             raise
+        self._questions: dict[str, str] = {}
+        self._examples: OtherExamples | None = None
+        sampler: Any = getattr(self, "sampler", None)
+        if sampler is not None:
+            self._examples = OtherExamples(sampler, str(self.config.task), self._identities)
+            self.sampler: Any = self._examples
+
+    @property
+    def evaluated_split(self) -> str | None:
+        """The split whose documents are measured."""
+        return self._first_split("test_split", "validation_split")
+
+    @property
+    def examples_split(self) -> str | None:
+        """The split that few-shot examples are taken from; None where the task lists them itself."""
+        if self.fewshot_cfg.split is not None:
+            return str(self.fewshot_cfg.split)
+        if self.fewshot_cfg.samples is not None:
+            return None
+        return self._first_split("training_split", "validation_split", "test_split")
+
+    def _first_split(self, *keys: str) -> str | None:
+        return next((str(split) for key in keys if (split := getattr(self.config, key)) is not None), None)
+
+    @property
+    def examples_of_evaluated_documents(self) -> int:
+        """How many of the few-shot examples given are documents of the evaluated split."""
+        given = self._examples.given if self._examples is not None else []
+        if not given or self.examples_split == self.evaluated_split:
+            return len(given)
+        evaluated = {content_of(document) for document in self.eval_docs}
+        return sum(content_of(example) in evaluated for example in given)
+
+    def check_examples(self, asked: int) -> None:
+        """Whether there are enough few-shot examples, as far as their number tells.
+
+        Raises:
+            DataError: there are not.
+        """
+        available = self._examples.available if self._examples is not None else 0
+        own = self.examples_split == self.evaluated_split and available > 0
+        if available - own < asked:
+            raise too_few_examples(str(self.config.task), asked, available, available - own)
+
+    def fewshot_context(self, doc: Any, *arguments: Any, **keywords: Any) -> Any:
+        """The prompt of a document, with examples that are others."""
+        if self._examples is not None:
+            self._examples.document = doc
+        return super().fewshot_context(doc, *arguments, **keywords)
+
+    def question(self, document: Any) -> str | None:
+        """The digest of what a document asks; None where the text does not tell it (pictures, sounds)."""
+        if getattr(self, "MULTIMODAL", False):  # lm-eval sets it only where it is true
+            return None
+        content = content_of(document)
+        if content not in self._questions:
+            choices = self.doc_to_choice(document) if self.config.doc_to_choice is not None else None
+            self._questions[content] = question_of(self.doc_to_text(document), choices)
+        return self._questions[content]
+
+    def _identities(self, document: Any) -> frozenset[str]:
+        """By what a document is known among few-shot examples.
+
+        Its content; what it asks, since copies may differ in an id; and its row before `process_docs`, which
+        may have shuffled the choices of an example otherwise than those of the document.
+        """
+        content = content_of(document)
+        found = {content}
+        try:
+            question = self.question(document)
+        except (DataError, TypeError, ValueError, AttributeError, LookupError):
+            # An example of the task's own list may lack fields that documents have.
+            question = None
+        if question is not None:
+            found.add(question)
+        return frozenset(found | self._rows.get(content, set()))
+
+    @cached_property
+    def _rows(self) -> Mapping[str, set[str]]:
+        """By content after `process_docs`, that before it, where examples are of the evaluated split."""
+        split = self.examples_split
+        rows: dict[str, set[str]] = {}
+        if self.config.process_docs is None or split is None or split != self.evaluated_split:
+            return rows
+        raw = [content_of(document) for document in self.dataset[split]]
+        for documents in (self.eval_docs, list(self.sampler.df)):
+            if len(documents) == len(raw):  # else it left some out, and which is not known
+                for row, document in zip(raw, documents, strict=True):
+                    rows.setdefault(content_of(document), set()).add(f"row {row}")
+        return rows
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_keywords: Any) -> None:
         if self._data.local is not None:
@@ -171,6 +265,19 @@ class BenchmarkTask(ConfigurableTask):
         )
 
     def _rendered(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
+        """Render a part of the prompt, each once: an example stands in many prompts."""
+        key = None
+        if isinstance(template, str) and "{{" in template and "random" not in template:
+            key = (what, template, content_of(doc))
+            if key in self._texts:
+                value = self._texts[key]
+                return list(value) if isinstance(value, list) else value
+        value = self._rendered_anew(what, template, render, doc, given)
+        if key is not None:
+            self._texts[key] = list(value) if isinstance(value, list) else value
+        return value
+
+    def _rendered_anew(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
         """Render a part of the prompt; a field that is missing or null is an error, never an empty string."""
         absent = template if isinstance(template, str) and template.isidentifier() else None
         if absent is not None and isinstance(doc, Mapping) and absent not in doc:

@@ -84,6 +84,7 @@ def test_a_gate_that_was_not_evaluated_neither_holds_nor_fails() -> None:
         "severity": "block",
         "consecutive_failures": None,
         "accepted": None,
+        "significant": None,
     }
 
 

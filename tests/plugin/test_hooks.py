@@ -154,6 +154,10 @@ def test_nothing_one_or_several_gates(toy, answer):
         ("GateResult('mine', 1)", "HookError: * passed=1: True, False or None is needed"),
         ("GateResult('mine', True, float('nan'))", "HookError: * value=nan: a finite number is needed"),
         ("GateResult('mine', True, ci95=(0.0, None))", "HookError: * ci95=* two finite numbers are needed"),
+        (
+            "GateResult('mine', True, significant='yes')",
+            "HookError: * significant='yes': True, False or None is needed",
+        ),
         ("GateResult('', True)", "HookError: * gave a gate with the name ''*"),
     ],
 )
