@@ -146,6 +146,7 @@ class _Reading:
             generated_tokens=usage.generated_tokens,
             tokens_reused=usage.tokens_reused,
             notes=tuple(usage.notes),
+            adjustments=tuple(getattr(usage, "adjustments", ())),
         )
 
     def _check_finite(self) -> None:
@@ -357,11 +358,16 @@ class _Reading:
         }
 
     def _generation_params(self, leaf: str) -> dict[str, Any]:
-        """Decoding as it really was; nothing is decoded where only log-likelihoods are asked for."""
+        """Decoding as it really was, with the tokens that end a text where the model says them.
+
+        Nothing is decoded where only log-likelihoods are asked for.
+        """
         config = self._results["configs"][leaf]
         if config.get("output_type") != "generate_until":
             return {"decoding": "log-likelihood"}
-        return dict(_hashable(config.get("generation_kwargs") or {}))
+        settings = dict(_hashable(config.get("generation_kwargs") or {}))
+        ends = getattr(self._model.lm, "end_tokens", None)
+        return settings if ends is None else settings | {"end_tokens": list(ends)}
 
     def _common(self, name: str, read: Any) -> dict[str, Any]:
         """What all leaves have in common; by leaf where they differ."""

@@ -67,7 +67,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A finished evaluation. `metric` carries lm-eval's filter, as in `acc,none`."""
+    """A finished evaluation. `metric` carries lm-eval's filter, as in `acc,none`.
+
+    `notes` are a reason to look twice; `adjustments` say what was done so that there is none.
+    """
 
     metric: str
     score: float
@@ -89,3 +92,4 @@ class Measurement:
     generated_tokens: int = 0
     tokens_reused: int = 0
     notes: tuple[str, ...] = ()
+    adjustments: tuple[str, ...] = ()

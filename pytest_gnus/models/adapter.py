@@ -52,8 +52,8 @@ def with_adapter(model: Any, directory: Path) -> tuple[Any, tuple[str, ...]]:
     if missing:
         raise ModelError(
             f"the adapter {directory} lacks {len(missing)} of {len(promised)} tensors that its {CONFIG_FILE} "
-            f"promises: {few(missing)}; take the whole adapter, or let num_layers and lora_parameters.keys name "
-            "the layers that were trained"
+            f"promises: {few(missing)}; take the whole adapter, or let num_layers and lora_parameters.keys "
+            "name the layers that were trained"
         )
     if not promised:
         raise ModelError(
@@ -85,4 +85,6 @@ def _unknown_keys(settings: dict[str, Any], promised: list[str]) -> tuple[str, .
     unknown = [key for key in keys or () if not any(owner.endswith(f".{key}") for owner in owners)]
     if not unknown:
         return ()
-    return (f"{CONFIG_FILE}: lora_parameters.keys: no layer that the adapter changes is called {few(unknown)}",)
+    return (
+        f"{CONFIG_FILE}: lora_parameters.keys: no layer that the adapter changes is called {few(unknown)}",
+    )

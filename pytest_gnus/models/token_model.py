@@ -196,8 +196,8 @@ def check_token_ids(sequences: Iterable[Sequence[int]], rows: int | None) -> Non
     largest = max((max(tokens) for tokens in sequences if tokens), default=-1)
     if rows is not None and largest >= rows:
         raise ModelError(
-            f"the tokenizer gives the token id {largest}, but the model's embedding has {rows} rows, for ids up "
-            f"to {rows - 1}: it is not this model's tokenizer, or the model lacks tokens that were added to it"
+            f"the tokenizer gives the token id {largest}, but the model's embedding has {rows} rows, for ids "
+            f"up to {rows - 1}: it is not this model's, or tokens were added to it that the model lacks"
         )
 
 
