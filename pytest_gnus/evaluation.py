@@ -60,6 +60,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     """
     request = item.request
     model.lm.usage.reset()
+    _tell_kind(model.lm, built)
     _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
     with quiet_harness(request.fewshot_seed):
@@ -81,6 +82,13 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
         )
     seconds = time.perf_counter() - started
     return _Reading(item, built, model, results).measurement(seconds)
+
+
+def _tell_kind(lm: Any, built: BuiltTask) -> None:
+    """Tell a model whose chat template may let it think whether prompts are for log-probabilities alone."""
+    if hasattr(lm, "scores_choices"):
+        kinds = {leaf.get_config("output_type") for leaf in built.leaves.values()}
+        lm.scores_choices("generate_until" not in kinds)
 
 
 def _seed_sampling(lm: Any, seed: int) -> None:

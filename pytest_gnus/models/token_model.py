@@ -13,6 +13,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 
 from pytest_gnus.errors import EvaluationError, ModelError
+from pytest_gnus.models.chat_prompts import ChatPrompts, note_open_blocks
 from pytest_gnus.models.prefix_tree import TokenSequence
 from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.usage import Usage
@@ -61,7 +62,7 @@ class _Encoded:
     whole: bool
 
 
-class TokenLanguageModel(TemplateLM):
+class TokenLanguageModel(ChatPrompts, TemplateLM):
     """An lm-eval model that is asked for the log-probabilities of token sequences.
 
     Args:
@@ -101,17 +102,6 @@ class TokenLanguageModel(TemplateLM):
     def tokenizer_name(self) -> str:
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-        return text
-
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_keywords: Any) -> list[int]:
         """Token ids, with exactly one BOS where the tokenizer adds one or the text brings it."""
         if add_special_tokens is None:
@@ -120,6 +110,7 @@ class TokenLanguageModel(TemplateLM):
         return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
+        note_open_blocks(requests, self.usage)
         scores: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=True)
         return scores
 
