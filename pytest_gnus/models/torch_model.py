@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -18,6 +19,7 @@ from pytest_gnus.models.token_model import (
     with_continuation,
 )
 from pytest_gnus.models.usage import Usage
+from pytest_gnus.models.weight_files import tensor_names
 
 #: The parts of transformers' report that must be empty.
 _REPORTED = ("missing_keys", "unexpected_keys", "mismatched_keys")
@@ -47,6 +49,8 @@ class TorchLanguageModel(ChatPrompts, HFLM):
         self.report = reporting.report
         self.embedding_rows = reporting.embedding_rows
         if keywords.get("peft"):
+            if _brings_embeddings(Path(keywords["peft"])):
+                self.embedding_rows = int(self._model.get_input_embeddings().weight.shape[0])
             # Loading the same adapter again is the way to PEFT's whole report.
             found = self._model.load_adapter(keywords["peft"], adapter_name="default")
             for kind in ("missing_keys", "unexpected_keys"):
@@ -134,6 +138,13 @@ class TorchLanguageModel(ChatPrompts, HFLM):
             elif length == len(row) >= room:
                 self.usage.stopped_by_limit += 1
         return tokens
+
+
+def _brings_embeddings(adapter: Path) -> bool:
+    """Whether an adapter holds the rows of tokens that were added with it; unknown of files of old formats."""
+    files = list(adapter.glob("adapter_model*.safetensors"))
+    names = [name for file in files for name in tensor_names(file)]
+    return not files or any("embed" in name or ".wte." in name for name in names)
 
 
 class _Reporting:
