@@ -16,6 +16,8 @@ from pytest_gnus.models.weight_files import few, tensor_names
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapters.safetensors"
 _KINDS = ("lora", "dora", "full")
+#: What trainers leave beside an adapter, and nobody reads: texts are those of the model below it.
+_OF_THE_MODEL = ("tokenizer.json", "chat_template.jinja", "generation_config.json")
 
 
 def adapter_directory(name: str) -> Path:
@@ -61,6 +63,21 @@ def with_adapter(model: Any, directory: Path) -> tuple[Any, tuple[str, ...]]:
         )
     model.eval()
     return model, _unknown_keys(settings, promised)
+
+
+def unused_files(adapter: Path, model: Path) -> tuple[str, ...]:
+    """A warning of each file about texts or decoding in which an adapter differs from its model."""
+    differing = [
+        name
+        for name in _OF_THE_MODEL
+        if (adapter / name).is_file()
+        and not ((model / name).is_file() and (model / name).read_bytes() == (adapter / name).read_bytes())
+    ]
+    return tuple(
+        f"the adapter brings a {name} of its own, which is not used: the model's is; put it into the model's "
+        "directory if the adapter was trained with it"
+        for name in differing
+    )
 
 
 def _settings(directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_gnus.errors import GnusError, ModelError
 from pytest_gnus.models import sgfp4_package
-from pytest_gnus.models.adapter import adapter_directory, with_adapter
+from pytest_gnus.models.adapter import adapter_directory, unused_files, with_adapter
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
 from pytest_gnus.models.config_file import read_config
 from pytest_gnus.models.config_repair import Weights, repaired_config
@@ -83,7 +83,7 @@ def load_directory(
         model, tokenizer, quantization = _load(weights, dtype)
         if adapter is not None:
             model, told = with_adapter(model, adapter)
-            weights = replace(weights, warnings=(*weights.warnings, *told))
+            weights = replace(weights, warnings=(*weights.warnings, *told, *unused_files(adapter, directory)))
     except GnusError:
         raise
     except Exception as error:

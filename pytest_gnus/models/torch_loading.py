@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gnus.errors import ModelError, listed
+from pytest_gnus.models.adapter import unused_files
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.config_file import read_config
 from pytest_gnus.models.end_tokens import declared_end_tokens, read_generation_config
@@ -36,7 +37,6 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
     elif not is_hub_id(spec.name):
         raise ModelError(f"there is no model directory {spec.name}")
     adapter = _adapter(spec)
-    declared = _declared_end_tokens(directory) if directory is not None else None
     import torch
 
     from pytest_gnus.models.harness_model import HarnessModel
@@ -56,9 +56,8 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
         raise ModelError(f"cannot load {spec}: {type(error).__name__}: {error}") from error
     _check_report(spec, model.report)
     commit = getattr(model.config, "_commit_hash", None) if directory is None else None
-    if directory is None:
-        declared = _declared_end_tokens(_snapshot(spec.name, commit))
-    model.decode_plainly(declared)
+    files = directory or _snapshot(spec.name, commit)
+    model.decode_plainly(_declared_end_tokens(files))
     if options.batch_tokens is not None:
         model.batch_size_per_gpu = max(1, options.batch_tokens // model.max_length)
     directories = {"model": directory} | ({"adapter": adapter} if adapter else {}) if directory else {}
@@ -71,6 +70,7 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
         directories=directories,
         identity=hub_identity(spec, commit, adapter),
         tokenizer=tokenizer_identity(model.tokenizer),
+        warnings=unused_files(adapter, files) if adapter else (),
     )
 
 
@@ -102,6 +102,7 @@ def _check(spec: ModelSpec, directory: Path) -> None:
         raise ModelError(f"{spec} is an SGFP4 package; only mlx: loads one")
     if config.get("quantization") is not None:
         raise ModelError(f"{spec} holds weights that MLX has quantized; only mlx: loads them")
+    _declared_end_tokens(directory)
     try:
         check_weight_files(directory)
     except ValueError as error:

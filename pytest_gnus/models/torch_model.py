@@ -128,8 +128,9 @@ class TorchLanguageModel(ChatPrompts, HFLM):
         end_text = self.tok_decode([self.eot_token_id], skip_special_tokens=False)
         stops = [text for text in stop if text and text != end_text]
         for number, row in enumerate(tokens[:, context.shape[1] :].tolist()):
-            length = next((index for index, token in enumerate(row) if token in self.end_tokens), len(row))
-            # An end token need not be a special one, which decoding would leave out.
+            ends = (index for index, token in enumerate(row) if token in self.end_tokens)
+            length = next(ends, len(row))
+            # An end token that is not a special one would stay in the text.
             tokens[number, context.shape[1] + length :] = self.eot_token_id
             self.usage.generated_tokens += length
             text = self.tok_decode(row[:length])
@@ -141,7 +142,7 @@ class TorchLanguageModel(ChatPrompts, HFLM):
 
 
 def _brings_embeddings(adapter: Path) -> bool:
-    """Whether an adapter holds the rows of tokens that were added with it; unknown of files of old formats."""
+    """Whether an adapter may hold the rows of tokens that were added with it."""
     files = list(adapter.glob("adapter_model*.safetensors"))
     names = [name for file in files for name in tensor_names(file)]
     return not files or any("embed" in name or ".wte." in name for name in names)

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from pytest_gnus.errors import ModelError
-from pytest_gnus.models.adapter import with_adapter
+from pytest_gnus.models.adapter import unused_files, with_adapter
 from pytest_gnus.models.loading import load
 from pytest_gnus.models.spec import ModelSpec
 from tests.models.architectures import build
@@ -148,3 +148,12 @@ def test_half_an_adapter_is_refused_by_the_models_provider(reference_directory: 
     with pytest.raises(ModelError, match=r"incompatible tensors: surplus\.\d: .*; and 3 more$") as told:
         load(ModelSpec("mlx", str(reference_directory), str(adapter)))
     assert str(told.value).count("surplus") == 5
+
+
+def test_settings_of_texts_that_an_adapter_brings_are_told(reference_directory: Path, tmp_path: Path) -> None:
+    assert unused_files(tmp_path, reference_directory) == ()
+    (tmp_path / "tokenizer.json").write_bytes((reference_directory / "tokenizer.json").read_bytes())
+    assert unused_files(tmp_path, reference_directory) == ()
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    (warning,) = unused_files(tmp_path, reference_directory)
+    assert "a chat_template.jinja of its own, which is not used" in warning
