@@ -100,6 +100,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     """
     request = item.request
     model.lm.usage.reset()
+    _tell_kind(model.lm, built)
     _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
     with quiet_harness(request.fewshot_seed):
@@ -121,6 +122,13 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
         )
     seconds = time.perf_counter() - started
     return _Reading(item, built, model, results).measurement(seconds)
+
+
+def _tell_kind(lm: Any, built: BuiltTask) -> None:
+    """Tell a model whose chat template may let it think whether prompts are for log-probabilities alone."""
+    if hasattr(lm, "scores_choices"):
+        kinds = {leaf.get_config("output_type") for leaf in built.leaves.values()}
+        lm.scores_choices("generate_until" not in kinds)
 
 
 def _seed_sampling(lm: Any, seed: int) -> None:
@@ -198,6 +206,7 @@ class _Reading:
             tokens_reused=usage.tokens_reused,
             notes=tuple(usage.notes),
             context_tokens=_context_tokens(self._model.lm) if usage.counts_truncated else None,
+            adjustments=tuple(getattr(usage, "adjustments", ())),
         )
 
     def _check_finite(self) -> None:
@@ -505,11 +514,16 @@ class _Reading:
         }
 
     def _generation_params(self, leaf: str) -> dict[str, Any]:
-        """Decoding as it really was; nothing is decoded where only log-likelihoods are asked for."""
+        """Decoding as it really was, with the tokens that end a text where the model says them.
+
+        Nothing is decoded where only log-likelihoods are asked for.
+        """
         config = self._results["configs"][leaf]
         if config.get("output_type") != "generate_until":
             return {"decoding": "log-likelihood"}
-        return dict(_hashable(config.get("generation_kwargs") or {}))
+        settings = dict(_hashable(config.get("generation_kwargs") or {}))
+        ends = getattr(self._model.lm, "end_tokens", None)
+        return settings if ends is None else settings | {"end_tokens": list(ends)}
 
     def _common(self, name: str, read: Any) -> dict[str, Any]:
         """What all leaves have in common; by leaf where they differ."""

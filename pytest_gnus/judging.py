@@ -23,7 +23,7 @@ from pytest_gnus.plan import BenchmarkItem, Weights
 from pytest_gnus.records import earlier
 from pytest_gnus.records.decisions import Acceptance, newest_acceptance, read_decisions
 from pytest_gnus.records.earlier import Found, earlier_runs
-from pytest_gnus.records.fingerprint import same_protocol
+from pytest_gnus.records.fingerprint import same_protocol, told_differences
 from pytest_gnus.records.store import (
     RecordStore,
     StoredRecord,
@@ -42,7 +42,8 @@ class Reference:
 
     `outcomes` are its documents', or why they cannot be had. `unreadable` says that there may be one, which
     cannot be read: that must not pass, while having nothing to compare with yet is only noted. `run_id` is
-    that of an earlier run, of which `told` says more in a clause. `build` is the digest of its weights.
+    that of an earlier run, of which `told` says more in a clause. `build` is the digest of its weights,
+    `tokenizer` the identity of its tokenizer, where that is known.
     """
 
     score: float | None
@@ -52,6 +53,16 @@ class Reference:
     run_id: str | None = None
     told: str = ""
     build: str | None = None
+    tokenizer: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What this process has measured of an item."""
+
+    measurement: Measurement
+    fields: Mapping[str, Any]
+    tokenizer: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -77,18 +88,35 @@ class References:
     store: RecordStore
     run_id: str
     weights: Callable[[Weights], str | None] = field(default=lambda _weights: None)
-    _measured: dict[tuple[str, str, str], tuple[Measurement, Mapping[str, Any]]] = field(default_factory=dict)
+    _measured: dict[tuple[str, str, str], _Measured] = field(default_factory=dict)
     _unmeasured: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _acceptances: dict[tuple[str, str, str], tuple[Acceptance, StoredRecord] | str | None] = field(
         default_factory=dict
     )
 
-    def remember(self, item: BenchmarkItem, measurement: Measurement, fields: Mapping[str, Any]) -> None:
-        self._measured[item.key] = (measurement, fields)
+    def remember(
+        self,
+        item: BenchmarkItem,
+        measurement: Measurement,
+        fields: Mapping[str, Any],
+        tokenizer: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._measured[item.key] = _Measured(measurement, fields, tokenizer)
 
     def note_unmeasured(self, item: BenchmarkItem, status: str) -> None:
         """An item of this run has no score: no other run's is to stand in for it."""
         self._unmeasured[item.key] = status
+
+    def tokenizer(self, item: BenchmarkItem, variant: Variant) -> Mapping[str, Any] | None:
+        """The identity of the tokenizer that another variant was measured with in this run, if it was."""
+        key = (item.niche, item.benchmark.name, variant)
+        if key in self._measured:
+            return self._measured[key].tokenizer
+        try:
+            record = earlier.of_run(self.store.read_all(*key), self.run_id)
+        except RecordError:
+            return None  # the gate that needs the record says so
+        return record.tokenizer if record is not None else None
 
     def of_variant(self, item: BenchmarkItem, variant: Variant, fields: Mapping[str, Any]) -> Reference:
         """Another variant's measurement of an item's benchmark, made in the same way as the item's."""
@@ -96,11 +124,15 @@ class References:
         command = f"pytest --niche={niche} --gnus-variant={variant} -k {benchmark}"
         measured = self._measured.get((niche, benchmark, variant))
         if measured is not None:
-            changed = same_protocol(measured[1], fields)
+            changed = told_differences(measured.fields, fields)
             if not changed:
-                build = build_of(measured[1])
-                return Reference(measured[0].score, outcomes=measured[0].outcomes, build=build)
-            return self._measured_differently(variant, changed)
+                return Reference(
+                    measured.measurement.score,
+                    outcomes=measured.measurement.outcomes,
+                    build=build_of(measured.fields),
+                    tokenizer=measured.tokenizer,
+                )
+            return self._measured_differently(variant, changed, measured.tokenizer)
         try:
             of_this_run = self._of_this_run((niche, benchmark, variant), fields)
             if of_this_run is not None:
@@ -146,6 +178,7 @@ class References:
             run_id=found.record.run_id,
             told=self._told(found.record.run_id, found.not_held),
             build=found.record.build,
+            tokenizer=found.record.tokenizer,
         )
 
     def _told(self, run_id: str, not_held: int) -> str:
@@ -162,18 +195,25 @@ class References:
                 return None
             value, status = score(record.content), record.content["status"]
             if value is not None:
-                changed = same_protocol(record.content["fingerprint"], fields)
+                changed = told_differences(record.content["fingerprint"], fields)
                 if not changed:
                     outcomes = self._outcomes(record)
-                    unreadable = isinstance(outcomes, NotCompared)
-                    return Reference(value, outcomes=outcomes, unreadable=unreadable, build=record.build)
-                return self._measured_differently(key[2], changed)
+                    return Reference(
+                        value,
+                        outcomes=outcomes,
+                        unreadable=isinstance(outcomes, NotCompared),
+                        build=record.build,
+                        tokenizer=record.tokenizer,
+                    )
+                return self._measured_differently(key[2], changed, record.tokenizer)
         return Reference(None, f"the {key[2]} has no score in this run: its status is {status}")
 
     @staticmethod
-    def _measured_differently(variant: str, changed: Sequence[str]) -> Reference:
+    def _measured_differently(variant: str, changed: str, tokenizer: Mapping[str, Any] | None) -> Reference:
         return Reference(
-            None, f"the {variant} was measured differently: {', '.join(changed)} differ; check both models"
+            None,
+            f"the {variant} was measured differently: {changed} differ; check both models",
+            tokenizer=tokenizer,
         )
 
     def _outcomes(self, record: StoredRecord) -> Sequence[ScoredDocument] | NotCompared:

@@ -82,6 +82,7 @@ class Measurement:
 
     `context_tokens` is how many tokens the model reads at most, where it counts prompts that are longer.
     `chance` is what guessing reaches, `category_chance` the same for each task of a group.
+    `notes` are a reason to look twice; `adjustments` say what was done so that there is none.
     """
 
     metric: str
@@ -106,3 +107,4 @@ class Measurement:
     tokens_reused: int = 0
     notes: tuple[str, ...] = ()
     context_tokens: int | None = None
+    adjustments: tuple[str, ...] = ()

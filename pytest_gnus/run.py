@@ -21,6 +21,7 @@ from pytest_gnus.models.pool import ModelPool
 from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.provider import Abilities, Providers
 from pytest_gnus.models.registry import BUILT_IN
+from pytest_gnus.models.tokenizer_identity import tokenizer_differences
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, is_sgfp4, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
@@ -171,6 +172,9 @@ class Run:
 
         state.model = model
         _check_abilities(state.item, built, model.abilities)
+        is_compared = state.item.key[2] == "quantized"  # an experiment's key says something else
+        if is_compared:
+            _check_tokenizer(state.item, model, self.references.tokenizer(state.item, "reference"))
         model.lm.progress = self.progress
         self.progress.item(state.item.name)
         try:
@@ -178,8 +182,11 @@ class Run:
         finally:
             self.progress.close()
         state.identity = item_fingerprint(state.item, measurement, model, self.manifests)
+        if is_compared:  # now a record of an earlier run can be found too
+            reference = self.references.of_variant(state.item, "reference", state.identity.fields)
+            _check_tokenizer(state.item, model, reference.tokenizer)
         state.measurement = measurement
-        self.references.remember(state.item, measurement, state.identity.fields)
+        self.references.remember(state.item, measurement, state.identity.fields, model.tokenizer)
         return measurement
 
     def ask_gates(self, state: ItemState) -> None:
@@ -329,6 +336,18 @@ def _check_abilities(item: BenchmarkItem, built: BuiltTask, abilities: Abilities
                 f"{item.benchmark.name}: {name} is of the type {output_type}, for which {item.model} gives "
                 f"no {lacking}"
             )
+
+
+def _check_tokenizer(item: BenchmarkItem, model: LoadedModel, reference: Mapping[str, Any] | None) -> None:
+    """Whether the reference's texts became the same tokens; the scores of others cannot be compared."""
+    if model.tokenizer is None or reference is None:
+        return
+    differences = tokenizer_differences(model.tokenizer, reference)
+    if differences:
+        raise ModelError(
+            f"{item.benchmark.name}: the tokenizer of {item.model} is not the reference's: "
+            f"{'; '.join(differences)}; give both the same tokenizer files"
+        )
 
 
 def _broken_gates(gates: Sequence[GateResult]) -> str:

@@ -14,6 +14,7 @@ from lm_eval.api.model import LM, CacheHook
 
 from pytest_gnus.errors import EvaluationError, ModelError, did_you_mean
 from pytest_gnus.models.arguments import NamedArguments
+from pytest_gnus.models.chat_prompts import note_open_blocks, prompt_for_choices
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.registry import LOCAL_ARGUMENTS
@@ -76,6 +77,7 @@ class HarnessModel(LM):
         self._model: LM | None = model
         self._name = name
         self._counts_itself = usage is not None
+        self._scores_choices = False
         self.usage = usage or Usage()
         self.progress: Progress = NoProgress()
         model.set_cache_hook(_FinishedRequests(self))
@@ -112,14 +114,32 @@ class HarnessModel(LM):
             raise RuntimeError(f"{self._name} has been released")
         return self._model
 
-    def apply_chat_template(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._inner.apply_chat_template(*arguments, **keywords)
+    def scores_choices(self, value: bool) -> None:
+        """Say whether the prompts to come are for log-probabilities alone."""
+        if hasattr(self._inner, "scores_choices"):
+            self._inner.scores_choices(value)
+        else:
+            self._scores_choices = value
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        def render(turns: list[dict[str, str]] = chat_history, **_variables: Any) -> str:
+            generation = turns is chat_history and add_generation_prompt
+            text: str = self._inner.apply_chat_template(turns, add_generation_prompt=generation)
+            return text
+
+        if self._scores_choices and add_generation_prompt:
+            return prompt_for_choices(render, self.chat_template(True), self.usage)
+        return render()
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         template: str | None = self._inner.chat_template(chat_template)
         return template
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        if not self._counts_itself:
+            note_open_blocks(requests, self.usage)
         answers = self._asked(self._inner.loglikelihood, requests)
         self._count_truncated([(*request.args, 0) for request in requests])
         scores = [(float(logprob), bool(greedy)) for logprob, greedy in answers]

@@ -9,6 +9,8 @@ from typing import Any
 import mlx.nn as nn
 from lm_eval.api.instance import Instance
 
+from pytest_gnus.errors import ModelError, listed
+from pytest_gnus.models.embedding import embedding_rows
 from pytest_gnus.models.generation import GenerationRequest, Generator
 from pytest_gnus.models.memory import TokenBudget, default_batch_tokens
 from pytest_gnus.models.prefix_tree import TokenSequence
@@ -41,14 +43,20 @@ class MLXLanguageModel(TokenLanguageModel):
         batch_tokens: int | None = None,
     ) -> None:
         max_length = context_length(config, tokenizer)
+        rows = embedding_rows(model)
         # The model reads all tokens but the last.
-        super().__init__(tokenizer, max_length, sequence_length=max_length + 1)
+        super().__init__(tokenizer, max_length, sequence_length=max_length + 1, embedding_rows=rows)
         budget = TokenBudget(batch_tokens or default_batch_tokens(config))
-        vocabulary_size = _vocabulary_size(config, tokenizer)
+        vocabulary_size = rows or _vocabulary_size(config, tokenizer)
         self._scoring = ScoringEngine(model, vocabulary_size, budget, kernels, self.usage.note)
         self._generator = Generator(
             model, tokenizer, lambda: self._scoring.strategy, budget, kernels, self.usage.note
         )
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+        return tuple(sorted(self.tokenizer.eos_token_ids))
 
     def release(self) -> None:
         """Let go of the weights, even where a traceback still holds this object."""
@@ -62,6 +70,8 @@ class MLXLanguageModel(TokenLanguageModel):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
         """Continuations up to the first stop string, the end of text, or the request's own limit."""
         prepared = [self._generation_request(*request.args) for request in requests]
+        self._check_ids(request.prompt for request in prepared)
+        self._check_end()
         self.usage.count_prompts(len(request.prompt) for request in prepared)
         self.progress.begin(len(prepared))
         found = self._generator.generate(prepared, self.progress.advance)
@@ -71,6 +81,18 @@ class MLXLanguageModel(TokenLanguageModel):
             self.usage.stopped_by_string += generation.finish == "stop"
             self.usage.stopped_by_limit += generation.finish == "length"
         return [generation.text for generation in found.generations]
+
+    def _check_end(self) -> None:
+        """A model that cannot say its end tokens goes on to the limit with every output."""
+        rows = self._embedding_rows
+        beyond = [token for token in self.end_tokens if rows is not None and token >= rows]
+        if beyond and beyond == list(self.end_tokens):
+            raise ModelError(
+                f"none of the end tokens {listed(map(str, beyond))} is among the {rows} rows of the model's "
+                "embedding: no output would ever end"
+            )
+        if beyond:
+            self.usage.note(f"the end tokens {listed(map(str, beyond))} have no row in the model's embedding")
 
     def _generation_request(self, context: str, settings: dict[str, Any]) -> GenerationRequest:
         asked = GenerationSettings.of(settings)

@@ -28,9 +28,9 @@ class LoadedModel:
 
     `directories` are what the model's digest is computed over: its weights' and its adapter's directory.
     Where there are none, `identity` says which weights they are; None where nobody can know, which makes
-    the fingerprint invalid. `abilities` are what loading showed of them. `warnings` are things found while
-    loading that a person should know. `wait_seconds` went by before it was loaded, while other processes held
-    the device.
+    the fingerprint invalid. `tokenizer` is what `tokenizer_identity` says of it, None where it is not known.
+    `abilities` are what loading showed of them. `warnings` are things found while loading that a person
+    should know. `wait_seconds` went by before it was loaded, while other processes held the device.
     """
 
     spec: ModelSpec
@@ -44,6 +44,7 @@ class LoadedModel:
     directories: Mapping[str, Path] = field(default_factory=dict)
     identity: str | None = None
     abilities: Abilities = field(default_factory=Abilities)
+    tokenizer: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
     load_seconds: float = 0.0
     wait_seconds: float = 0.0

@@ -14,12 +14,16 @@ from typing import Any
 
 from pytest_gnus.errors import GnusError, ModelError
 from pytest_gnus.models import sgfp4_package
+from pytest_gnus.models.adapter import adapter_directory, unused_files, with_adapter
 from pytest_gnus.models.compute import DEFAULT_OPTIONS, ComputeOptions
 from pytest_gnus.models.config_file import read_config
 from pytest_gnus.models.config_repair import Weights, repaired_config
 from pytest_gnus.models.cpu import REFERENCE_BLAS, Blas, expected_blas, load_fast_blas
+from pytest_gnus.models.end_tokens import declared_end_tokens, read_generation_config
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import ModelSpec, is_hub_id
+from pytest_gnus.models.tokenizer_identity import tokenizer_identity
+from pytest_gnus.models.weight_files import WEIGHT_FILES, check_weight_files, few
 from pytest_gnus.sgfp4.manifest import MANIFEST_NAME, read_manifest
 
 #: A directory with this file and no weights is an untrained model: its weights follow from the seed in it.
@@ -27,10 +31,11 @@ INITIALIZATION_FILE = "initialization.json"
 
 _HUB_FILES = [
     "*.json",
-    "model*.safetensors",
+    "*.jsonl",
+    WEIGHT_FILES,
     "sgfp4/*",
     "*.py",
-    "tokenizer.model",
+    "*.model",
     "*.tiktoken",
     "*.txt",
     "*.jinja",
@@ -39,10 +44,14 @@ _HUB_FILES = [
 
 @dataclass(frozen=True)
 class _Weights:
-    """A model on disk: its directory and what its `config.json` says, with repairs beside it."""
+    """A model on disk: its directory and what its files say, with repairs beside it.
+
+    `end_tokens` are those that `generation_config.json` or `config.json` names.
+    """
 
     directory: Path
     config: dict[str, Any]
+    end_tokens: tuple[int, ...] | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -62,19 +71,23 @@ def load_directory(
 ) -> LoadedModel:
     """Load the model in a directory under a spec's name and with the spec's adapter."""
     weights = _inspected(directory)
-    adapter = _adapter(spec)
+    adapter = adapter_directory(spec.adapter) if spec.adapter is not None else None
     blas = load_fast_blas()
     import mlx.core as mx
 
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
     dtype = options.dtype or ("float32" if on_cpu else "stored")
     try:
+        check_weight_files(directory)
         weights = _repaired(weights)
-        model, tokenizer, quantization = _load(weights, adapter, dtype)
+        model, tokenizer, quantization = _load(weights, dtype)
+        if adapter is not None:
+            model, told = with_adapter(model, adapter)
+            weights = replace(weights, warnings=(*weights.warnings, *told, *unused_files(adapter, directory)))
     except GnusError:
         raise
     except Exception as error:
-        raise ModelError(f"cannot load {spec}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"cannot load {spec}: {type(error).__name__}: {_shortened(error)}") from error
     model = _in_format(model, dtype, on_cpu)
     from pytest_gnus.models.language_model import MLXLanguageModel
 
@@ -93,6 +106,7 @@ def load_directory(
         blas=blas.name if on_cpu else None,
         quantization=quantization,
         directories=directories,
+        tokenizer=tokenizer_identity(tokenizer),
         warnings=(*weights.warnings, *_late_blas(blas, on_cpu)),
     )
 
@@ -107,10 +121,16 @@ def _late_blas(blas: Blas, on_cpu: bool) -> tuple[str, ...]:
     )
 
 
-def _load(weights: _Weights, adapter: Path | None, dtype: str) -> tuple[Any, Any, dict[str, Any] | None]:
+def _shortened(error: Exception) -> str:
+    """mlx-lm names all tensors that do not fit, a line each: five of them tell enough."""
+    head, *names = str(error).split("\n")
+    return f"{head.strip()} {few(name.strip().rstrip(',') for name in names)}".strip()
+
+
+def _load(weights: _Weights, dtype: str) -> tuple[Any, Any, dict[str, Any] | None]:
     """Model, tokenizer, and how the stored weights are quantized."""
     import mlx.core as mx
-    from mlx_lm.utils import load_adapters, load_model, load_tokenizer
+    from mlx_lm.utils import load_model, load_tokenizer
 
     quantization: dict[str, Any] | None
     if sgfp4_package.is_package(weights.directory):
@@ -120,12 +140,9 @@ def _load(weights: _Weights, adapter: Path | None, dtype: str) -> tuple[Any, Any
         seed = _initialization_seed(weights.directory)
         if seed is not None:
             mx.random.seed(seed)
-        model, config = load_model(weights.directory, strict=seed is None, model_config=weights.overrides)
+        model, _ = load_model(weights.directory, strict=seed is None, model_config=weights.overrides)
         quantization = _quantization(weights.config)
-    if adapter is not None:
-        model = load_adapters(model, str(adapter))
-        model.eval()
-    tokenizer = load_tokenizer(weights.directory, eos_token_ids=config.get("eos_token_id"))
+    tokenizer = load_tokenizer(weights.directory, eos_token_ids=weights.end_tokens)
     return model, tokenizer, quantization
 
 
@@ -155,9 +172,7 @@ def _check_tensors(directory: Path, found: dict[str, Any], expected: dict[str, A
         if name in found and found[name].shape != tensor.shape
     ]
     if faults:
-        shown = "; ".join(faults[:5])
-        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise ModelError(f"{directory} does not fit its config.json: {shown}{more}")
+        raise ModelError(f"{directory} does not fit its config.json: {few(faults)}")
 
 
 def _classes(config: dict[str, Any]) -> tuple[Any, Any]:
@@ -174,9 +189,9 @@ def _inspected(directory: Path) -> _Weights:
     if not directory.is_dir():
         raise ModelError(f"there is no model directory {directory}")
     config = read_config(directory)
-    if not any(directory.glob("model*.safetensors")) and not (directory / INITIALIZATION_FILE).is_file():
-        raise ModelError(f"{directory} holds no weights: no file model*.safetensors")
-    return _Weights(directory, config)
+    if not any(directory.glob(WEIGHT_FILES)) and not (directory / INITIALIZATION_FILE).is_file():
+        raise ModelError(f"{directory} holds no weights: no file {WEIGHT_FILES}")
+    return _Weights(directory, config, declared_end_tokens(read_generation_config(directory), config))
 
 
 def _repaired(weights: _Weights) -> _Weights:
@@ -198,7 +213,7 @@ def _heads(directory: Path, config: dict[str, Any]) -> Weights:
     import mlx.core as mx
 
     tensors: dict[str, Any] = {}
-    for path in directory.glob("model*.safetensors"):
+    for path in directory.glob(WEIGHT_FILES):
         stored: Any = mx.load(str(path))  # lazily: nothing is read yet
         for name, tensor in stored.items():
             tail = ".".join(name.split(".")[-2:])
@@ -217,7 +232,7 @@ def _heads(directory: Path, config: dict[str, Any]) -> Weights:
 
 def _initialization_seed(directory: Path) -> int | None:
     path = directory / INITIALIZATION_FILE
-    if any(directory.glob("model*.safetensors")) or not path.is_file():
+    if any(directory.glob(WEIGHT_FILES)) or not path.is_file():
         return None
     return int(json.loads(path.read_text(encoding="utf-8"))["seed"])
 
@@ -239,16 +254,6 @@ def from_hub(name: str) -> Path:
         raise ModelError(
             f"{name} is no directory here, and the hub has not given it: {type(error).__name__}: {reason}"
         ) from error
-
-
-def _adapter(spec: ModelSpec) -> Path | None:
-    if spec.adapter is None:
-        return None
-    directory = Path(spec.adapter)
-    for name in ("adapter_config.json", "adapters.safetensors"):
-        if not (directory / name).is_file():
-            raise ModelError(f"the adapter directory {directory} has no {name}")
-    return directory
 
 
 def _in_format(model: Any, dtype: str, on_cpu: bool) -> Any:

@@ -49,7 +49,9 @@ from pytest_gnus.versions import package_versions
 
 #: Weights that stay as they are: embeddings and norms; the output head is not there where it is tied.
 UNQUANTIZED = ("*embed*", "*wte*", "*wpe*", "*norm*", "*ln_*")
-#: What a package takes over from its model besides weights.
+#: Where transformers keeps chat templates beside the default one.
+_TEMPLATES_FOLDER = "additional_chat_templates"
+#: What a package does not take over from its model.
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "*.pt", "*.pth")
 
 
@@ -247,7 +249,9 @@ def _dtype_name(tensor: Any) -> str:
 def _copy_files(source: Path, folder: Path) -> None:
     for path in sorted(source.iterdir()):
         weights = any(fnmatch.fnmatch(path.name, pattern) for pattern in _WEIGHT_FILES)
-        if path.is_file() and not weights and not path.name.startswith(".") and path.name != MANIFEST_NAME:
+        if path.is_dir() and path.name == _TEMPLATES_FOLDER:
+            shutil.copytree(path, folder / path.name)
+        elif path.is_file() and not weights and not path.name.startswith(".") and path.name != MANIFEST_NAME:
             shutil.copyfile(path, folder / path.name)
 
 

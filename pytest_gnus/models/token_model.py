@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 
-from pytest_gnus.errors import EvaluationError
+from pytest_gnus.errors import EvaluationError, ModelError
+from pytest_gnus.models.chat_prompts import ChatPrompts, note_open_blocks
 from pytest_gnus.models.prefix_tree import TokenSequence
 from pytest_gnus.models.progress import NoProgress, Progress
 from pytest_gnus.models.usage import Usage
@@ -61,7 +62,7 @@ class _Encoded:
     whole: bool
 
 
-class TokenLanguageModel(TemplateLM):
+class TokenLanguageModel(ChatPrompts, TemplateLM):
     """An lm-eval model that is asked for the log-probabilities of token sequences.
 
     Args:
@@ -69,15 +70,19 @@ class TokenLanguageModel(TemplateLM):
         max_length: tokens that the model reads at most.
         sequence_length: tokens of a sequence with its last scored token; a model that need not read the last
             one takes one more than it reads.
+        embedding_rows: how many token ids the model can be given, where that is known.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int, sequence_length: int) -> None:
+    def __init__(
+        self, tokenizer: Any, max_length: int, sequence_length: int, embedding_rows: int | None = None
+    ) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self.usage = Usage()
         self.max_length = max_length
         self.progress: Progress = NoProgress()
         self._sequence_length = sequence_length
+        self._embedding_rows = embedding_rows
 
     @abc.abstractmethod
     def _score(self, sequences: Sequence[TokenSequence]) -> Sequence[tuple[float, bool]]:
@@ -97,17 +102,6 @@ class TokenLanguageModel(TemplateLM):
     def tokenizer_name(self) -> str:
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-        return text
-
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_keywords: Any) -> list[int]:
         """Token ids, with exactly one BOS where the tokenizer adds one or the text brings it."""
         if add_special_tokens is None:
@@ -116,6 +110,7 @@ class TokenLanguageModel(TemplateLM):
         return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
+        note_open_blocks(requests, self.usage)
         scores: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=True)
         return scores
 
@@ -131,12 +126,17 @@ class TokenLanguageModel(TemplateLM):
         self.usage.truncated_prompts += sum(not e.whole for e in encoded)
         scored = [index for index, e in enumerate(encoded) if e.sequence.scored]
         self.progress.begin(len(scored))
-        found = self._score([encoded[index].sequence for index in scored])
+        sequences = [encoded[index].sequence for index in scored]
+        self._check_ids(sequence.tokens for sequence in sequences)
+        found = self._score(sequences)
         # An empty continuation is certain: the empty product.
         results = [(0.0, True)] * len(encoded)
         for index, score in zip(scored, found, strict=True):
             results[index] = score
         return results
+
+    def _check_ids(self, sequences: Iterable[Sequence[int]]) -> None:
+        check_token_ids(sequences, self._embedding_rows)
 
     def _fitted(self, context: list[int], continuation: list[int]) -> _Encoded:
         """Context and continuation, with the oldest context dropped where both are too long."""
@@ -152,6 +152,7 @@ class TokenLanguageModel(TemplateLM):
         flat = [window for document in windows for window in document]
         self.usage.count_prompts(len(window.tokens) for window in flat)
         self.usage.truncated_prompts += 0  # a text that is too long is read in several windows
+        self._check_ids(window.tokens for window in flat)
         self.progress.begin(len(flat))
         scores = iter(self._score(flat))
         return [sum(next(scores)[0] for _ in document) for document in windows]
@@ -176,6 +177,20 @@ def with_continuation(
     whole = model.tok_encode(context + continuation)
     shared = _common_prefix(whole[:-1], split[0])
     return whole[:shared], whole[shared:]
+
+
+def check_token_ids(sequences: Iterable[Sequence[int]], rows: int | None) -> None:
+    """See that a model's embedding has a row for each token.
+
+    Raises:
+        ModelError: naming the largest id and the rows.
+    """
+    largest = max((max(tokens) for tokens in sequences if tokens), default=-1)
+    if rows is not None and largest >= rows:
+        raise ModelError(
+            f"the tokenizer gives the token id {largest}, but the model's embedding has {rows} rows, for ids "
+            f"up to {rows - 1}: it is not this model's, or tokens were added to it that the model lacks"
+        )
 
 
 def continuation_too_long(tokens: int, max_length: int) -> EvaluationError:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pytest_gnus.errors import ModelError, listed
+from pytest_gnus.models.adapter import unused_files
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.config_file import read_config
+from pytest_gnus.models.end_tokens import declared_end_tokens, read_generation_config
 from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.models.spec import SGFP4_MANIFEST, ModelSpec, is_hub_id
+from pytest_gnus.models.tokenizer_identity import tokenizer_identity
+from pytest_gnus.models.weight_files import check_weight_files, few
 
 _PACKAGES = ("torch", "accelerate", "peft")
 #: Requests of one pass, where no number of tokens is given.
@@ -49,9 +54,12 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
         )
     except Exception as error:
         raise ModelError(f"cannot load {spec}: {type(error).__name__}: {error}") from error
+    _check_report(spec, model.report)
+    commit = getattr(model.config, "_commit_hash", None) if directory is None else None
+    files = directory or _snapshot(spec.name, commit)
+    model.decode_plainly(_declared_end_tokens(files))
     if options.batch_tokens is not None:
         model.batch_size_per_gpu = max(1, options.batch_tokens // model.max_length)
-    commit = getattr(model.config, "_commit_hash", None) if directory is None else None
     directories = {"model": directory} | ({"adapter": adapter} if adapter else {}) if directory else {}
     return LoadedModel(
         spec=spec,
@@ -61,7 +69,30 @@ def load(spec: ModelSpec, options: ComputeOptions) -> LoadedModel:
         quantization=_quantization(model.config),
         directories=directories,
         identity=hub_identity(spec, commit, adapter),
+        tokenizer=tokenizer_identity(model.tokenizer),
+        warnings=unused_files(adapter, files) if adapter else (),
     )
+
+
+def _declared_end_tokens(directory: Path) -> tuple[int, ...] | None:
+    return declared_end_tokens(read_generation_config(directory), read_config(directory))
+
+
+def _snapshot(name: str, commit: str | None) -> Path:
+    """Where a hub repository's files lie once it has been loaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, "config.json", revision=commit)
+    if not isinstance(path, str):
+        raise ModelError(f"the hub's cache has no config.json of {name}")
+    return Path(path).parent
+
+
+def _check_report(spec: ModelSpec, report: Mapping[str, Sequence[str]]) -> None:
+    """Refuse weights of which transformers or PEFT say that they do not fit."""
+    faults = [f"{name} is {kind.removesuffix('_keys')}" for kind, names in report.items() for name in names]
+    if faults:
+        raise ModelError(f"{spec} does not fit its configuration: {few(faults)}")
 
 
 def _check(spec: ModelSpec, directory: Path) -> None:
@@ -71,6 +102,11 @@ def _check(spec: ModelSpec, directory: Path) -> None:
         raise ModelError(f"{spec} is an SGFP4 package; only mlx: loads one")
     if config.get("quantization") is not None:
         raise ModelError(f"{spec} holds weights that MLX has quantized; only mlx: loads them")
+    _declared_end_tokens(directory)
+    try:
+        check_weight_files(directory)
+    except ValueError as error:
+        raise ModelError(f"cannot load {spec}: {error}") from error
 
 
 def _adapter(spec: ModelSpec) -> Path | None:

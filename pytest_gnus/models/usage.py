@@ -21,6 +21,7 @@ class Usage:
     stopped_by_string: int = 0
     stopped_by_limit: int = 0
     notes: list[str] = field(default_factory=list)
+    adjustments: list[str] = field(default_factory=list)
     _truncated: int | None = None
 
     @property
@@ -45,6 +46,11 @@ class Usage:
         """Something that a person should know, said once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def adjusted(self, text: str) -> None:
+        """What was done to the requests, so that there is nothing to be warned of; said once."""
+        if text not in self.adjustments:
+            self.adjustments.append(text)
 
     def reset(self) -> None:
         for name, value in vars(Usage()).items():

@@ -25,6 +25,10 @@ FIELDS = (
 )
 #: Fields that say which weights were measured; all others say how.
 MANIFEST_FIELDS = ("model_manifest_sha256", "sgfp4_manifest_sha256")
+#: What stands for a setting that is not there.
+_ABSENT = object()
+#: Characters of one setting in a message.
+_LONGEST = 100
 _MAY_BE_NULL = frozenset({"task_revision", "dataset_revision"})
 
 
@@ -61,6 +65,37 @@ def fingerprint(fields: Mapping[str, Any], *, is_sgfp4: bool) -> Fingerprint:
 def same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
     """The fields, manifests aside, in which two fingerprints differ; empty where they can be compared."""
     return tuple(name for name in FIELDS if name not in MANIFEST_FIELDS and one.get(name) != other.get(name))
+
+
+def told_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The fields in which two fingerprints differ, with what a person can read of each side.
+
+    Of `generation_params` and `answer_extraction` the settings are named: `end_tokens [0, 5], here [0]`.
+    """
+    told = []
+    for name in same_protocol(one, other):
+        mine, others = one.get(name), other.get(name)
+        if isinstance(mine, Mapping) and isinstance(others, Mapping):
+            told.append(f"{name} ({'; '.join(_settings_apart(mine, others))})")
+        else:
+            told.append(name)
+    return ", ".join(told)
+
+
+def _settings_apart(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for key in sorted(one.keys() | other.keys()):
+        mine, others = one.get(key, _ABSENT), other.get(key, _ABSENT)
+        if mine == others:
+            continue
+        if isinstance(mine, Mapping) and isinstance(others, Mapping):
+            yield from _settings_apart(mine, others, f"{path}{key}.")
+        else:
+            yield f"{path}{key} {_shown(mine)}, here {_shown(others)}"
+
+
+def _shown(value: Any) -> str:
+    text = "not known" if value is _ABSENT else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def canonical_sha256(value: Any) -> str:

@@ -27,7 +27,7 @@ from pytest_gnus.records.fingerprint import (
     canonical_sha256,
     file_sha256,
     record_digest,
-    same_protocol,
+    told_differences,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +66,12 @@ class StoredRecord:
     def build(self) -> str:
         """Which weights were measured: the digest over the manifests of the fingerprint."""
         return build_of(self.content["fingerprint"])
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any] | None:
+        """The identity of the model's tokenizer; records of earlier versions do not have it."""
+        found: Mapping[str, Any] | None = self.content["model"].get("tokenizer")
+        return found
 
 
 @dataclass(frozen=True)
@@ -369,8 +375,8 @@ def not_comparable(content: Mapping[str, Any], fingerprint: Mapping[str, Any]) -
         return never
     if not content["fingerprint_valid"]:
         return f"its fingerprint lacks {', '.join(content['fingerprint_missing'])}"
-    changed = same_protocol(content["fingerprint"], fingerprint)
-    return f"differs in {', '.join(changed)}" if changed else None
+    changed = told_differences(content["fingerprint"], fingerprint)
+    return f"differs in {changed}" if changed else None
 
 
 def score(content: Mapping[str, Any]) -> float | None:

@@ -189,3 +189,61 @@ def test_without_torch_it_says_what_to_install(
     monkeypatch.setattr("pytest_gnus.models.torch_loading.find_spec", lambda _name: None)
     with pytest.raises(ModelError, match=r"needs torch, accelerate, peft: pip install 'pytest-gnus\[hf\]'"):
         load(ModelSpec("hf", str(reference_directory)))
+
+
+def _without(path: Path, tail: str) -> str:
+    """Take a tensor out of a safetensors file; its name."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(str(path))
+    name = next(name for name in sorted(tensors) if name.endswith(tail))
+    del tensors[name]
+    save_file(tensors, str(path), metadata={"format": "pt"})
+    return name
+
+
+@with_torch
+def test_weights_that_transformers_or_peft_miss_are_refused(
+    reference_directory: Path, tmp_path: Path
+) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(reference_directory, dtype=torch.float32)
+    tuned = get_peft_model(base, LoraConfig(r=2, init_lora_weights=False, target_modules=["q_proj"]))
+    adapter = tmp_path / "adapter"
+    tuned.save_pretrained(adapter)
+    file = adapter / "adapter_model.safetensors"
+    whole = load_file(str(file))
+    name = _without(file, "lora_B.weight").removesuffix(".weight")
+    with pytest.raises(ModelError, match=rf"does not fit its configuration: {name}\S* is missing$"):
+        load(ModelSpec("hf", str(reference_directory), str(adapter)))
+    surplus = {**whole, f"{name}.other.weight": torch.zeros(2)}
+    save_file(surplus, str(file), metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"is unexpected$"):
+        load(ModelSpec("hf", str(reference_directory), str(adapter)))
+    directory = Path(shutil.copytree(reference_directory, tmp_path / "model"))
+    name = _without(directory / "model.safetensors", "up_proj.weight")
+    with pytest.raises(ModelError, match=rf"does not fit its configuration: {name} is missing$"):
+        load(ModelSpec("hf", str(directory)))
+
+
+@with_torch
+def test_an_id_without_a_row_is_an_error(reference_directory: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(reference_directory, tmp_path / "model"))
+    content = json.loads((directory / "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    content["added_tokens"].append({"id": 1536, "content": "<extra>", **flags})
+    (directory / "tokenizer.json").write_text(json.dumps(content))
+    lm: Any = load(ModelSpec("hf", str(directory))).lm
+    settings = {"until": ["\n"], "max_gen_toks": 4, "do_sample": False}
+    for ask, asked in (
+        (lm.loglikelihood, requests([("a <extra> pump", " A")])),
+        (lm.loglikelihood, requests([("a pump", " <extra>")])),
+        (lm.loglikelihood_rolling, requests([("a <extra> pump",)], "loglikelihood_rolling")),
+        (lm.generate_until, requests([("a <extra>", settings)], "generate_until")),
+    ):
+        with pytest.raises(ModelError, match=r"the token id 1536, but the model's embedding has 1536 rows"):
+            ask(asked)
