@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -12,7 +13,7 @@ from typing import Any
 
 import lm_eval
 
-from pytest_gnus.errors import DataError, EvaluationError, listed
+from pytest_gnus.errors import DataError, EvaluationError, GnusError, first_line, foreign_place, listed
 from pytest_gnus.gates.trust import ChanceLevels, chance_levels, flags
 from pytest_gnus.harness import SEEDS, harness_identity, quiet_harness
 from pytest_gnus.measurement import Counts, DocumentOutcome, Measurement, Protocol
@@ -20,7 +21,7 @@ from pytest_gnus.models.loaded import LoadedModel
 from pytest_gnus.plan import CANONICAL_DECODING, BenchmarkItem, Request
 from pytest_gnus.records.fingerprint import canonical_sha256
 from pytest_gnus.schema import METRIC_ORDER, UNIT_METRICS
-from pytest_gnus.tasks.benchmark_task import TaskData
+from pytest_gnus.tasks.benchmark_task import BenchmarkTask, TaskData
 from pytest_gnus.tasks.building import BuiltTask, build
 
 #: Resamples for the few metrics whose standard error has no formula.
@@ -37,8 +38,8 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
     """
     request = item.request
     seed = request.fewshot_seed if request.documents_seed is None else request.documents_seed
-    with quiet_harness(seed):
-        return build(
+    with _in_a_sentence(item.benchmark.name, "making its task"), quiet_harness(seed):
+        built = build(
             item.benchmark.name,
             request.task,
             TaskData(
@@ -50,6 +51,29 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
             request.task_overrides,
             list(request.subtasks),
         )
+        for leaf in built.leaves.values():
+            if isinstance(leaf, BenchmarkTask):
+                leaf.check_documents(request.num_fewshot, request.limit)
+    return built
+
+
+@contextlib.contextmanager
+def _in_a_sentence(benchmark: str, doing: str) -> Iterator[None]:
+    """What lm-eval, `datasets`, a template or a task's own function raises, as a sentence about a benchmark.
+
+    An error of the product's own code, or of a model of its, is no fault of the benchmark: it stays as it is.
+    """
+    try:
+        yield
+    except GnusError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = foreign_place(error)
+        if place is None:
+            raise
+        raise EvaluationError(
+            f"{benchmark}: {doing} failed: {first_line(error)} ({place}); --full-trace shows where"
+        ) from error
 
 
 def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measurement:
@@ -62,7 +86,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     model.lm.usage.reset()
     _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
-    with quiet_harness(request.fewshot_seed):
+    with _in_a_sentence(item.benchmark.name, "evaluating it"), quiet_harness(request.fewshot_seed):
         results = lm_eval.simple_evaluate(
             model=model.lm,
             tasks=[built.task],
