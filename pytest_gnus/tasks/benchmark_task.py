@@ -203,12 +203,20 @@ class BenchmarkTask(ConfigurableTask):
         self._check_examples(num_fewshot)
         if self.config.process_results is not None or self.multiple_input:
             return  # what a right answer may be is then for the task alone to say
+        faulty: tuple[str, Any] | None = None
         for number, doc in enumerate(self.eval_docs):
             if limit is not None and number >= limit:
                 break
             fault = self._answer_fault(doc)
-            if fault is not None:
-                raise self._field_error("doc_to_target", fault, doc)
+            if fault is None:
+                continue
+            faulty = faulty or (fault, doc)
+            if not _is_whole(self.doc_to_target(doc)):
+                # One 0.7 makes all whole numbers of its column 0.0, 1.0, ...: it is the one to name.
+                faulty = (fault, doc)
+                break
+        if faulty is not None:
+            raise self._field_error("doc_to_target", *faulty)
 
     def _answer_fault(self, doc: Any) -> str | None:
         several = bool(self.multiple_target)
@@ -262,7 +270,7 @@ class BenchmarkTask(ConfigurableTask):
         ]
         if value is None or null:
             raise self._field_error(
-                what, f"needs {listed(null) if null else repr(template)}, which is null", doc
+                what, f"needs {listed(null) if null else repr(template)}, which is null or missing", doc
             )
         return value
 
@@ -281,6 +289,10 @@ class BenchmarkTask(ConfigurableTask):
                 if other == doc:
                     return f", {name} {number}"
         return ""
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
 
 
 def _check_metric_list(config: Mapping[str, Any]) -> None:
