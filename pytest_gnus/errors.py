@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 class GnusError(Exception):
@@ -68,6 +70,34 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+    """A sentence that names the nearest known words, or nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=count, cutoff=0.6)
+    return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line: its kind, and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def foreign_place(error: BaseException) -> str | None:
+    """Where code of others raised an error: a file's name and a line; None where the product's own did.
+
+    What comes out of the product's models counts as its own too, whoever raised it: what they call is theirs
+    to know.
+    """
+    package = Path(__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [Path(frame.filename) for frame in frames if Path(frame.filename).is_relative_to(package)]
+    if not own or Path(frames[-1].filename) == own[-1] or own[-1].is_relative_to(package / "models"):
+        return None
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
 
 
 def listed(words: Iterable[str]) -> str:

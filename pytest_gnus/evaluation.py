@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ from typing import Any
 
 import lm_eval
 
-from pytest_gnus.errors import DataError, EvaluationError, listed
+from pytest_gnus.errors import DataError, EvaluationError, GnusError, first_line, foreign_place, listed
 from pytest_gnus.gates.comparison import MEAN_TOLERANCE
 from pytest_gnus.gates.pairing import CannotPair, Side, side_of
 from pytest_gnus.gates.trust import ChanceLevels, chance_levels, constant_answer_level, flags
@@ -45,7 +46,7 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
     """
     request = item.request
     seed = request.fewshot_seed if request.documents_seed is None else request.documents_seed
-    with quiet_harness(seed):
+    with _in_a_sentence(item.benchmark.name, "making its task"), quiet_harness(seed):
         built = build(
             item.benchmark.name,
             request.task,
@@ -59,9 +60,11 @@ def prepare(item: BenchmarkItem) -> BuiltTask:
             list(request.subtasks),
         )
         for name, leaf in built.leaves.items():
+            if isinstance(leaf, BenchmarkTask):
+                if shots := _shots(leaf, request.num_fewshot):
+                    leaf.check_examples(shots)
+                leaf.check_documents(request.limit)
             _check_choices(name, leaf, request.limit)
-            if isinstance(leaf, BenchmarkTask) and (shots := _shots(leaf, request.num_fewshot)):
-                leaf.check_examples(shots)
     return built
 
 
@@ -92,6 +95,25 @@ def _check_choices(name: str, leaf: Any, limit: int | None) -> None:
         )
 
 
+@contextlib.contextmanager
+def _in_a_sentence(benchmark: str, doing: str) -> Iterator[None]:
+    """What lm-eval, `datasets`, a template or a task's own function raises, as a sentence about a benchmark.
+
+    An error of the product's own code, or of a model of its, is no fault of the benchmark: it stays as it is.
+    """
+    try:
+        yield
+    except GnusError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = foreign_place(error)
+        if place is None:
+            raise
+        raise EvaluationError(
+            f"{benchmark}: {doing} failed: {first_line(error)} ({place}); --full-trace shows where"
+        ) from error
+
+
 def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measurement:
     """Run the evaluation and read its outcome.
 
@@ -103,7 +125,7 @@ def measure(item: BenchmarkItem, built: BuiltTask, model: LoadedModel) -> Measur
     _tell_kind(model.lm, built)
     _seed_sampling(model.lm, request.sampling_seed)
     started = time.perf_counter()
-    with quiet_harness(request.fewshot_seed):
+    with _in_a_sentence(item.benchmark.name, "evaluating it"), quiet_harness(request.fewshot_seed):
         results = lm_eval.simple_evaluate(
             model=model.lm,
             tasks=[built.task],

@@ -50,7 +50,7 @@ def gnus_models(gnus_run: Run) -> Iterator[ModelPool]:
 @pytest.fixture
 def gnus_model(request: pytest.FixtureRequest, gnus_models: ModelPool) -> LoadedModel:
     """The item's model, in memory."""
-    with _shown_plainly():
+    with _shown_plainly(request.config):
         return gnus_models.get(_item(request).state.item.model)
 
 
@@ -58,13 +58,13 @@ def gnus_model(request: pytest.FixtureRequest, gnus_models: ModelPool) -> Loaded
 def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measurement:
     """The item, measured. Its data are looked at before its model is loaded."""
     state = _item(request).state
-    with _shown_plainly():
+    with _shown_plainly(request.config):
         state.skip = gnus_run.skip(state.item)
         built = gnus_run.prepare(state.item) if state.skip is None else None
     if state.skip is not None:
         pytest.skip(state.skip.reason)
     model = request.getfixturevalue("gnus_model")
-    with _shown_plainly():
+    with _shown_plainly(request.config):
         measurement = gnus_run.measure(state, cast("BuiltTask", built), model)
         gnus_run.ask_gates(state)
     return measurement
@@ -74,18 +74,20 @@ def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measureme
 def gnus_artifact(request: pytest.FixtureRequest, gnus_run: Run) -> None:
     """The SGFP4 artifact of an item, measured."""
     state = cast("ArtifactFunction", request.node).state
-    with _shown_plainly():
+    with _shown_plainly(request.config):
         gnus_run.inspect(state)
     if state.skip is not None:
         pytest.skip(state.skip.reason)
 
 
 @contextlib.contextmanager
-def _shown_plainly() -> Iterator[None]:
-    """One of the product's own errors is shown as its message, without a traceback."""
+def _shown_plainly(config: pytest.Config) -> Iterator[None]:
+    """One of the product's own errors is shown as its message; `--full-trace` shows where it came from."""
     try:
         yield
     except GnusError as error:
+        if config.option.fulltrace:
+            raise
         raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None
 
 
@@ -96,7 +98,7 @@ def check_gates(request: pytest.FixtureRequest) -> None:
 
     item = _item(request)
     run: Run = request.config.stash[SESSION_KEY].run
-    with _shown_plainly():
+    with _shown_plainly(request.config):
         status = run.judge(item.state)
     measurement = cast("Measurement", item.state.measurement)
     item.user_properties.extend(

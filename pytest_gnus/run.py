@@ -140,6 +140,7 @@ class Run:
         """Whether an item is not to be measured. Looks at files only.
 
         Raises:
+            EvaluationError: its data are not there, and neither is its task: the task is what to mend first.
             DataError: a blocking benchmark whose local data are not there, or data outside their folder.
         """
         benchmark = item.benchmark
@@ -149,6 +150,10 @@ class Run:
             try:
                 item.request.local.check_present(benchmark.name)
             except DataAbsentError as error:
+                if isinstance(item.request.task, str):
+                    from pytest_gnus.tasks.building import check_known
+
+                    check_known(benchmark.name, item.request.task)
                 if item.blocking:
                     raise
                 return Skip("skipped", str(error))

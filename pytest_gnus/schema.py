@@ -23,6 +23,9 @@ METRIC_ORDER = ("acc_norm", "acc", "pass@1", "f1", "exact_match", "rouge1", "rou
 #: Metrics whose values lie in [0, 1]; a floor above 1 for one of these is a percentage by mistake.
 UNIT_METRICS = frozenset(METRIC_ORDER) | {"acc_bytes", "rouge2", "rougeLsum", "mcc", "brier_score"}
 
+#: The largest number of documents or examples that can be asked for; what counts them takes no larger one.
+MOST = 2**31 - 1
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
@@ -186,13 +189,13 @@ class DiagnosticOverrides(_Strict):
     """What diagnostic mode changes (D-03). `task` holds keys of the lm-eval task config to replace."""
 
     task: dict[str, Any] = Field(default_factory=dict)
-    num_fewshot: int | None = Field(default=None, ge=0)
+    num_fewshot: int | None = Field(default=None, ge=0, le=MOST)
     fewshot_seed: int | None = None
     chat_template: bool | str | None = None
     system_instruction: str | None = None
     generation_kwargs: Generation = Field(default_factory=dict)
     dataset: Dataset | None = None
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
 
 
 class PromptBundle(_Strict):
@@ -231,7 +234,7 @@ class Benchmark(_Strict):
     name: str = Field(pattern=NAME)
     description: str = ""
     task: str | dict[str, Any] | None = None
-    num_fewshot: int | None = Field(default=None, ge=0)
+    num_fewshot: int | None = Field(default=None, ge=0, le=MOST)
     metric: str | None = Field(default=None, min_length=1)
     higher_is_better: bool | None = None
     gates: Thresholds = Field(default_factory=Thresholds)
@@ -240,7 +243,7 @@ class Benchmark(_Strict):
     subtasks: list[str] = Field(default_factory=list)
     cluster: str | None = Field(default=None, min_length=1)
     diagnostic: DiagnosticOverrides = Field(default_factory=DiagnosticOverrides)
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
     status: Literal["ready", "not_implemented"] = "ready"
     reason: str | None = Field(default=None, min_length=1)
 

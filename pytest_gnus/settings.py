@@ -23,6 +23,9 @@ API_SOURCE = (
     "come from 'huggingface' or 'local'"
 )
 
+#: As `pytest_gnus.schema.MOST`, which is not imported for a session without benchmarks.
+_MOST = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -193,7 +196,8 @@ class _OptionReader:
             number = int(value)
         except ValueError:
             number = 0
-        if number >= 1:
+        if 1 <= number <= _MOST:
             return number
-        self.problems.append(Problem(self._where(name), "", repr(value), "a whole number from 1 up"))
+        allowed = "a whole number from 1 up" if number < 1 else f"a whole number from 1 to {_MOST}"
+        self.problems.append(Problem(self._where(name), "", repr(value), allowed))
         return None

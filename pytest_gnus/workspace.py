@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import typing
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import yaml
@@ -14,15 +15,20 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pytest_gnus.errors import ConfigError, Problem, did_you_mean, listed
+from pytest_gnus.files import file_fault
 from pytest_gnus.models.provider import Provider, Providers
 from pytest_gnus.models.registry import BUILT_IN
 from pytest_gnus.models.spec import parse_problem
 from pytest_gnus.renaming import RenamedContent, RenamedKeyWarning, with_new_names
-from pytest_gnus.schema import BUILT_IN_THRESHOLDS, Benchmark, Niche, Pipeline, Thresholds
+from pytest_gnus.schema import BUILT_IN_THRESHOLDS, NAME, Benchmark, Niche, Pipeline, Thresholds
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+#: What a file may hold, with everything that its aliases repeat: far above any that a person wrote.
+_MOST_VALUES = 100_000
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -150,9 +156,13 @@ class _Reader:
         return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else str(path)
 
     def read(self, path: Path, model: type[ModelT], *, optional: bool = False) -> ModelT | None:
-        if optional and not path.exists():
-            return None
         where = self.relative(path)
+        if optional and not path.exists() and not path.is_symlink():
+            return None
+        fault = file_fault(path)
+        if fault is not None:
+            self._problems.append(Problem(where, "", fault, "a YAML file"))
+            return None
         try:
             content = load_yaml(path)
         except Exception as error:  # noqa: BLE001 - PyYAML's constructors raise what a scalar leads to
@@ -204,7 +214,15 @@ def load_yaml(path: Path) -> Any:
     """`yaml.safe_load`, with ``!function`` kept as a `FunctionReference` and duplicate keys refused."""
 
     class Loader(_YamlLoader):  # type: ignore[misc]
-        pass
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep=deep)
+            except (yaml.YAMLError, RecursionError):
+                raise
+            except Exception as error:  # what a scalar leads to
+                kind = node.tag.rpartition(":")[2]
+                found = f"{_shown(node.value)}, which is no {kind}"
+                raise _ValueFault(None, None, found, node.start_mark) from error
 
     def function(loader: Any, node: yaml.ScalarNode) -> FunctionReference:
         return FunctionReference(str(loader.construct_scalar(node)), path.parent)
@@ -215,17 +233,33 @@ def load_yaml(path: Path) -> Any:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue  # a key beside `<<` overrides what is merged; it stands once
             key = loader.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise _ValueFault(None, None, "a list or a mapping as a key", key_node.start_mark)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
+                raise _ValueFault(None, None, f"the key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
         loader.flatten_mapping(node)
         return dict(loader.construct_pairs(node, deep=True))
 
     Loader.add_constructor("!function", function)
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+    content = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=Loader)
+    size = _size(content, {}, 0)
+    if size > _MOST_VALUES:
+        raise ValueError(f"aliases that repeat each other, {size} values when written out")
+    return content
+
+
+def _size(value: Any, known: dict[int, int], depth: int) -> int:
+    """How many values there are, those that aliases repeat counted each time."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if depth > _DEEPEST:
+        raise ValueError(f"values nested more than {_DEEPEST} deep")
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(entry, known, depth + 1) for entry in inner)
+    return known[id(value)]
 
 
 def _niche_problems(
@@ -238,6 +272,9 @@ def _niche_problems(
             key = f"benchmarks.{kind}[{index}]"
             if name in seen:
                 yield Problem(where, key, f"duplicate name {name!r}", "each benchmark once")
+            elif not re.match(NAME, name):
+                hint = f"Write {stem!r}." if (stem := _stem(name)) in benchmarks else ""
+                yield Problem(where, key, repr(name), "the name of a benchmark, which is no path", hint)
             elif name not in benchmarks and not _benchmark_file_exists(root, name):
                 hint = did_you_mean(name, benchmarks) or f"Write benchmarks/{name}.yaml."
                 yield Problem(where, key, f"{name!r}, which has no file", listed(sorted(benchmarks)), hint)
@@ -250,6 +287,11 @@ def _niche_problems(
     known = [benchmarks[name] for name in sorted(seen) if name in benchmarks]
     yield from _floor_problems(niche, where, known)
     yield from _ceiling_problems(niche, where, known)
+
+
+def _stem(name: str) -> str:
+    """The name of a benchmark that was named by a path."""
+    return PurePath(name).name.removesuffix(".yaml").removesuffix(".yml")
 
 
 def _benchmark_file_exists(root: Path, name: str) -> bool:
@@ -388,6 +430,19 @@ def _shown(value: Any) -> str:
 
 
 def _yaml_fault(error: Exception) -> str:
+    """What is wrong with a YAML file, to stand after the word "found"."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"bytes that are not UTF-8, from byte {error.start} on"
+    if isinstance(error, RecursionError):
+        return f"values nested more than {_DEEPEST} deep"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"a character that YAML does not allow, at position {error.position}"
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else str(problem)
+    problem = str(getattr(error, "problem", None) or error).removeprefix("found ")
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    known = isinstance(error, _ValueFault) or not isinstance(error, yaml.YAMLError)
+    return f"{problem}{place}" if known else f"broken YAML: {problem}{place}"
+
+
+class _ValueFault(yaml.constructor.ConstructorError):
+    """A key that stands twice or can be none, or a scalar that is not what it is said to be."""

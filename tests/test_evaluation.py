@@ -107,7 +107,9 @@ def test_a_document_without_a_score_is_an_error_and_no_smaller_denominator(tmp_p
 
 
 def test_a_right_choice_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="right choice of document 1 is 7, which is none of its 4 choices"):
+    with pytest.raises(
+        DataError, match="colours, document 1: doc_to_target gives 7, which is none of its 4 "
+    ):
         measured(item_of(tmp_path, choice_documents([0, 7])), ConstantModel())
 
 

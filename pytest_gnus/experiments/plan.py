@@ -21,6 +21,7 @@ from pytest_gnus.settings import Settings
 from pytest_gnus.workspace import Workspace, read_file
 
 PROMPTS = Path("config") / "prompts"
+MOST_ROUNDS = 1000
 NO_MODEL = "ExperimentRequest requires at least one model identifier."
 
 _PROVIDER = re.compile(r"^[A-Za-z][A-Za-z0-9_]+:")
@@ -143,6 +144,9 @@ class _Planning:
         models = self._models()
         changes = self._changes()
         rounds = self._request.rounds
+        if rounds > MOST_ROUNDS:
+            self._problem("repeat", str(rounds), f"at most {MOST_ROUNDS} rounds")
+            rounds = 1  # an item for each of them would fill the memory
         return ExperimentPlan(
             name=self._request.name,
             benchmark_file=self._shown_file(niches),

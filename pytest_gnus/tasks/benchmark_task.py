@@ -9,16 +9,18 @@ few-shot examples.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import datasets
 from jinja2 import Environment, TemplateSyntaxError, UndefinedError, nodes
+from lm_eval.api.registry import AGGREGATION_REGISTRY, METRIC_REGISTRY, get_metric_aggregation
 from lm_eval.api.task import ConfigurableTask
 
-from pytest_gnus.errors import DataError, listed
+from pytest_gnus.errors import DataError, EvaluationError, GnusError, did_you_mean, first_line, listed
+from pytest_gnus.tasks.answers import choice_fault, gold_fault, target_fault
 from pytest_gnus.tasks.examples import OtherExamples, content_of, question_of, too_few_examples
 from pytest_gnus.tasks.local_data import LocalData, digest
 
@@ -59,6 +61,7 @@ class BenchmarkTask(ConfigurableTask):
         self._data: TaskData = config.pop(CONFIG_KEY)
         self._kept = _Kept()
         self._texts: dict[tuple[str, str, str], Any] = {}
+        _check_metric_list(config)
         #: What the documents are a revision of: a hub commit, or a digest of local files.
         self.dataset_revision: str | None = self._data.revision
         try:
@@ -191,9 +194,7 @@ class BenchmarkTask(ConfigurableTask):
         files = local.splits(subfolder)
         self._drop_unneeded_splits(files)
         needed = dict.fromkeys(split for split in self._splits() if split)
-        self.dataset = datasets.DatasetDict(
-            {split: datasets.Dataset.from_list(local.rows(split, files, name)) for split in needed}
-        )
+        self.dataset = datasets.DatasetDict({split: local.data_set(split, files, name) for split in needed})
         self.dataset_revision = digest(files[split] for split in needed)
 
     def _subfolders(self, name: str) -> list[str]:
@@ -256,13 +257,67 @@ class BenchmarkTask(ConfigurableTask):
         )
 
     def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
-        return self._rendered(
+        choices = self._rendered(
             "doc_to_choice",
             doc_to_choice or self.config.doc_to_choice,
             super().doc_to_choice,
             doc,
             doc_to_choice,
         )
+        fault = choice_fault(choices)
+        if fault is not None:
+            raise self._field_error("doc_to_choice", fault, doc)
+        return choices
+
+    def build_qa_turn(self, *, q: Any = None, c: Any = None, a: Any = None, **keywords: Any) -> Any:
+        """A question and, in a few-shot example, its answer: both have to be texts by now."""
+        if not isinstance(q, str):
+            raise DataError(f"{self.config.task}: doc_to_text gives {q!r}, where a text is needed")
+        answer = c[a] if c and isinstance(a, int) and 0 <= a < len(c) else a
+        if isinstance(answer, list) and answer:
+            answer = answer[0]
+        if answer is not None and not isinstance(answer, str):
+            raise DataError(
+                f"{self.config.task}: a few-shot example needs one right answer, a text or the number of a "
+                f"choice, found {a!r}; question: {q[:160]!r}; set num_fewshot: 0 or change these documents"
+            )
+        return super().build_qa_turn(q=q, c=c, a=a, **keywords)
+
+    def check_documents(self, limit: int | None) -> None:
+        """Look at the right answers of what is going to be measured.
+
+        Args:
+            limit: how many documents are measured; None for all.
+
+        Raises:
+            DataError: the first document that is wrong is named.
+        """
+        if self.config.process_results is not None or self.multiple_input:
+            return  # what a right answer may be is then for the task alone to say
+        faulty: tuple[str, Any] | None = None
+        for number, doc in enumerate(self.eval_docs):
+            if limit is not None and number >= limit:
+                break
+            fault = self._answer_fault(doc)
+            if fault is None:
+                continue
+            faulty = faulty or (fault, doc)
+            if not _is_whole(self.doc_to_target(doc)):
+                # One 0.7 makes all whole numbers of its column 0.0, 1.0, ...: it is the one to name.
+                faulty = (fault, doc)
+                break
+        if faulty is not None:
+            raise self._field_error("doc_to_target", *faulty)
+
+    def _answer_fault(self, doc: Any) -> str | None:
+        several = bool(self.multiple_target)
+        if self.OUTPUT_TYPE == "multiple_choice" or (
+            self.OUTPUT_TYPE == "generate_until" and self.config.doc_to_choice is not None
+        ):
+            return gold_fault(self.doc_to_target(doc), self.doc_to_choice(doc), several=several)
+        if self.OUTPUT_TYPE == "generate_until":
+            return target_fault(self.doc_to_target(doc), several=several)
+        return None
 
     def _rendered(self, what: str, template: Any, render: Any, doc: Any, given: Any) -> Any:
         """Render a part of the prompt, each once: an example stands in many prompts."""
@@ -285,34 +340,92 @@ class BenchmarkTask(ConfigurableTask):
             raise self._field_error(what, f"needs {absent}, which is not there", doc)
         try:
             value = render(doc, given)
+        except GnusError:
+            raise
         except (UndefinedError, KeyError) as error:
             raise self._field_error(what, f"needs a field that is not there ({error})", doc) from error
         except TemplateSyntaxError as error:
             raise DataError(f"{self.config.task}: {what} is no valid template: {error}") from error
+        except Exception as error:
+            raise self._field_error(what, f"cannot be made: {first_line(error)}", doc) from error
         null = [
             name
-            for name in _printed_fields(template)
+            for name in (_printed_fields(template) if isinstance(template, str) else ())
             if isinstance(doc, Mapping) and doc.get(name, 0) is None
         ]
         if value is None or null:
             raise self._field_error(
-                what, f"needs {listed(null) if null else repr(template)}, which is null", doc
+                what, f"needs {listed(null) if null else repr(template)}, which is null or missing", doc
             )
         return value
 
     def _field_error(self, what: str, fault: str, doc: Any) -> DataError:
-        fields = listed(doc) if isinstance(doc, Mapping) else type(doc).__name__
+        fields = listed(map(str, doc)) if isinstance(doc, Mapping) else type(doc).__name__
         shown = str(dict(doc) if isinstance(doc, Mapping) else doc)
-        return DataError(f"{self.config.task}: {what} {fault}; fields: {fields}; document: {shown[:160]}")
+        return DataError(
+            f"{self.config.task}{self._place_of(doc)}: {what} {fault}; fields: {fields}; document: "
+            f"{shown[:160]}"
+        )
+
+    def _place_of(self, doc: Any) -> str:
+        """Which document it is, for a message; nothing where that cannot be told."""
+        for kind, name in (("test", "document"), ("validation", "document"), ("train", "training document")):
+            for number, other in enumerate(self._kept.by_split.get(kind) or ()):
+                if other == doc:
+                    return f", {name} {number}"
+        return ""
 
 
-def _printed_fields(template: Any) -> list[str]:
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+def _check_metric_list(config: Mapping[str, Any]) -> None:
+    """lm-eval only logs a metric or an aggregation that it does not know, and fails once it needs them."""
+    name, entries = config.get("task"), config.get("metric_list")
+    if entries is None:
+        return
+    if not isinstance(entries, Sequence) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise EvaluationError(f"{name}: metric_list must be a list of mappings, found {str(entries)[:80]!r}")
+    for entry in entries:
+        metric = entry.get("metric")
+        if not callable(metric) and not isinstance(metric, str):
+            raise EvaluationError(f"{name}: metric_list: `metric` must be a name, found {metric!r}")
+        _check_aggregation(str(name), str(metric), entry)
+
+
+def unknown_metric(name: str, metric: str) -> str:
+    """What is said of a metric that lm-eval does not have."""
+    return f"{name}: lm-eval has no metric {metric!r}. {did_you_mean(metric, METRIC_REGISTRY)}".rstrip()
+
+
+def _check_aggregation(name: str, metric: str, entry: Mapping[str, Any]) -> None:
+    known = listed(sorted(AGGREGATION_REGISTRY))
+    if "aggregation" not in entry:
+        if callable(entry["metric"]) or get_metric_aggregation(metric) is not None:
+            return
+        if metric not in METRIC_REGISTRY:
+            raise EvaluationError(unknown_metric(name, metric))
+        raise EvaluationError(
+            f"{name}: metric_list: {metric} needs an `aggregation`; lm-eval has none for it by itself; "
+            f"allowed: {known}"
+        )
+    aggregation = entry["aggregation"]
+    if callable(aggregation) or (isinstance(aggregation, str) and aggregation in AGGREGATION_REGISTRY):
+        return
+    hint = did_you_mean(aggregation, AGGREGATION_REGISTRY) if isinstance(aggregation, str) else ""
+    raise EvaluationError(
+        f"{name}: metric_list: the aggregation of {metric} is {aggregation!r}, which lm-eval does not have; "
+        f"allowed: {known}. {hint}".rstrip()
+    )
+
+
+@cache
+def _printed_fields(template: str) -> Sequence[str]:
     """Names of fields that a template prints as they are, and does not ask about in an `if`.
 
     A plain field name counts as a template that prints it.
     """
-    if not isinstance(template, str):
-        return []
     if template.isidentifier():
         return [template]
     if "{{" not in template:

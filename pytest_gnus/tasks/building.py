@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
-from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.api.task import Task
 from lm_eval.config.group import GroupConfig
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
 
-from pytest_gnus.errors import DataError, EvaluationError, did_you_mean, listed
-from pytest_gnus.tasks.benchmark_task import CONFIG_KEY, BenchmarkTask, TaskData
+from pytest_gnus.errors import DataError, EvaluationError, did_you_mean, first_line, listed, nearest
+from pytest_gnus.tasks.benchmark_task import CONFIG_KEY, BenchmarkTask, TaskData, unknown_metric
 from pytest_gnus.tasks.metrics import register_metrics
 from pytest_gnus.workspace import FunctionReference
 
@@ -89,8 +89,7 @@ def _check_metrics(name: str, task: Task) -> None:
         return
     for metric, function in functions.items():
         if function is None:
-            hint = did_you_mean(str(metric), METRIC_REGISTRY)
-            raise EvaluationError(f"{name}: lm-eval has no metric {metric!r}. {hint}".rstrip())
+            raise EvaluationError(unknown_metric(name, str(metric)))
 
 
 def _build_inline(
@@ -100,6 +99,7 @@ def _build_inline(
         raise EvaluationError(f"{name}: a task mapping describes one task; name a group of lm-eval's instead")
     manager = TaskManager(include_defaults=False)
     config = {"task": name, **_resolved(dict(task)), **_resolved(dict(overrides))}
+    _refuse_generated_programs(name, name, config)
     if not isinstance(config["task"], str):
         raise EvaluationError(f"{name}: task.task must be a name, found {config['task']!r}")
     loaded = manager.load([{**config, "class": BenchmarkTask, CONFIG_KEY: data}])
@@ -110,11 +110,9 @@ def _build_inline(
 def _build_named(
     name: str, task: str, data: TaskData, overrides: Mapping[str, Any], subtasks: list[str]
 ) -> BuiltTask:
+    check_known(name, task)
     manager = _manager_for(task)
-    entry = manager.task_index.get(task)
-    if entry is None:
-        hint = did_you_mean(task, manager.all_tasks)
-        raise EvaluationError(f"{name}: lm-eval has no task {task!r}. {hint}".rstrip())
+    entry = manager.task_index[task]
     if entry.kind.name == "PY_TASK":
         return _build_python(name, task, data, overrides, manager)
     is_group = entry.kind.name in ("GROUP", "TAG")
@@ -126,16 +124,48 @@ def _build_named(
         CONFIG_KEY: replace(data, group=task) if is_group else data,
     }
     if not is_group:
-        tasks = _load_leaves([task], manager, changes)
+        tasks = _load_leaves(name, [task], manager, changes)
         return BuiltTask(task, tasks[task], manager, tasks)
     members = _members(task, manager, subtasks) if subtasks else list(_leaves(task, manager))
-    tasks = _load_leaves(members, manager, changes)
+    tasks = _load_leaves(name, members, manager, changes)
     group = _assembled(task, manager, tasks) if not subtasks else _group(task, manager, tasks.values())
     return BuiltTask(task, group, manager, tasks)
 
 
-def _load_leaves(names: Sequence[str], manager: TaskManager, changes: Mapping[str, Any]) -> dict[str, Task]:
+def check_known(name: str, task: str) -> None:
+    """Whether lm-eval has a task or group of this name; its documents are not looked at.
+
+    Raises:
+        EvaluationError: it has none.
+    """
+    manager = _manager_for(task)
+    if task not in manager.task_index:
+        hint = nearest(task, manager.task_index)
+        hint = hint or "`lm_eval ls tasks` lists them; a whole task config as a mapping is allowed too."
+        raise EvaluationError(f"{name}: task: lm-eval has no task {task!r}. {hint}")
+
+
+def _refuse_generated_programs(name: str, task: str, config: Mapping[str, Any]) -> None:
+    """A task whose score comes from running what the model wrote; before its own code is imported.
+
+    Raises:
+        EvaluationError: it is one.
+    """
+    if config.get("unsafe_code"):
+        raise EvaluationError(
+            f"{name}: {task} runs the programs that a model writes (`unsafe_code`), for which there is no "
+            "sandbox yet and so no permission; give the benchmark `status: not_implemented` with a `reason`"
+        )
+
+
+def _load_leaves(
+    benchmark: str, names: Sequence[str], manager: TaskManager, changes: Mapping[str, Any]
+) -> dict[str, Task]:
     """Registered tasks with changes to their config: lm-eval takes changes inside a group's list only."""
+    for name in names:
+        path = manager.task_index[name].yaml_path
+        if path is not None:
+            _refuse_generated_programs(benchmark, name, load_yaml(path, resolve_func=False))
     spec = {"group": _WRAPPER, "task": [{"task": name, **changes} for name in dict.fromkeys(names)]}
     tasks: dict[str, Task] = manager.load([spec])["tasks"]
     return tasks
@@ -287,5 +317,8 @@ def _module(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise EvaluationError(f"cannot import {path}")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise EvaluationError(f"cannot import {path}: {first_line(error)}") from error
     return module

@@ -295,11 +295,11 @@ def test_absent_data_skip_a_diagnostic_benchmark_and_are_an_error_for_a_blocking
             lambda toy: toy.data(
                 "colours/test.jsonl", [*choice_documents([0]), {"choices": ["a", "b"], "answer": 0}]
             ),
-            "*doc_to_text needs question, which is null*",
+            "*doc_to_text needs question, which is null or missing*",
         ),
         (
             lambda toy: toy.data("colours/test.jsonl", [*choice_documents([0, 1, 4])]),
-            "*right choice of document 2 is 4, which is none of its 4 choices*",
+            "*colours, document 2: doc_to_target gives 4, which is none of its 4 choices*",
         ),
         (
             lambda toy: toy.benchmark("colours", dataset={"local": "../../secret"}),
