@@ -53,6 +53,7 @@ class ItemState:
     gates: tuple[GateResult, ...] = ()
     gate_warnings: tuple[str, ...] = ()
     added_gates: tuple[GateResult, ...] | None = None
+    judged: Status | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -93,6 +94,14 @@ class FinishedItem:
     record: Mapping[str, Any] | None
     samples: Sequence[Mapping[str, Any]]
     artifact: Mapping[str, Any] | None = None
+
+    def stands_against(self, later: FinishedItem) -> bool:
+        """Whether an item that is run again in the same run has come to nothing new.
+
+        So it is once it was measured, unless it ends in an error; then that is what it has come to.
+        """
+        measured = self.record is not None or self.artifact is not None
+        return measured and "error" not in (self.outcome.status, later.outcome.status)
 
 
 @dataclass
@@ -170,6 +179,8 @@ class Run:
         item, identity = state.item, state.identity
         if state.measurement is None or identity is None:
             raise ValueError(f"{item.name} has not been measured")
+        if state.added_gates is not None:
+            return
 
         def reference() -> Reference | None:
             compared = item.variant == "quantized"
@@ -186,13 +197,14 @@ class Run:
         )
 
     def judge(self, state: ItemState) -> Status:
-        """Apply the gates to a measured item.
+        """Apply the gates to a measured item, once: whoever asks again is given the same answer.
 
         Raises:
             HookError: a gate of others has the name of another gate.
         """
-        if state.added_gates is None:
-            self.ask_gates(state)
+        if state.judged is not None:
+            return state.judged
+        self.ask_gates(state)
         if state.measurement is None or state.identity is None or state.added_gates is None:
             raise ValueError(f"{state.item.name} has not been measured")
         judgement = judge(state.item, state.measurement, state.identity.fields, self.references)
@@ -203,16 +215,19 @@ class Run:
                 raise HookError(f"pytest_gnus_gates: the name {gate.name!r} stands for more than one gate")
         state.gates = gates
         state.gate_warnings = judgement.warnings
-        return status_of(state.gates, gated=state.item.is_gated)
+        state.judged = status_of(state.gates, gated=state.item.is_gated)
+        return state.judged
 
     def inspect(self, state: ArtifactState) -> None:
-        """Measure an artifact's containers and apply its gates.
+        """Measure an artifact's containers and apply its gates, once.
 
         Raises:
             GnusError: a container is missing, altered or broken; the reference does not fit.
         """
         from pytest_gnus.models.artifact import inspect
 
+        if state.numbers is not None:
+            return
         try:
             state.numbers = inspect(state.item)
         except ModelError as error:

@@ -24,6 +24,7 @@ from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.models.device import expected_device
+from pytest_gnus.named_files import files_of_other_niches
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
 from pytest_gnus.starting import enter, resolved, workspace_root
@@ -101,6 +102,9 @@ class Session:
             workspace, settings = cls._resolved(config, root, hooks.providers())
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
+        of_others = files_of_other_niches(config, workspace, settings.niches)
+        if of_others:
+            raise pytest.UsageError("\n".join(of_others))
         session = cls(config, workspace, settings, hooks)
         # The artifacts first: a broken one is to fail before anything is run on it.
         paths = [*session.artifact_files, workspace.benchmarks_directory]
@@ -168,14 +172,21 @@ class Session:
         sort_items(items, self._plan)
 
     def attach(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-        """Put the finished item on the report that decides it: a setup that did not pass, or the call."""
+        """Put the finished item on the report that decides it: a setup that did not pass, or the call.
+
+        What was measured once keeps its outcome, however often other plugins run the item again; only an
+        ERROR is not hidden by it, and does not hide what is measured after it.
+        """
         if not isinstance(item, (BenchmarkFunction, ArtifactFunction)) or report.when == "teardown":
             return
         item.seconds += report.duration
         if report.when == "setup" and report.passed:
             return
         finished = self._finished(item, call.excinfo.value if call.excinfo is not None else None, report)
-        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": item.seconds})
+        again = item.finished is not None and item.finished.stands_against(finished)
+        if not again:
+            item.finished = finished
+        _carry(report, item.finished or finished, item.seconds, again=again)
 
     def _finished(
         self,
@@ -220,7 +231,7 @@ class Session:
             finished = self.run.finish(ItemState(planned), "error", reason)
         if after:
             finished = replace(finished, record=None, artifact=None)
-        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": 0.0})
+        _carry(report, finished, 0.0, lost=True)
 
     def _planned_for(self, nodeid: str) -> BenchmarkItem | ArtifactItem | None:
         file, _, name = nodeid.partition("::")
@@ -239,7 +250,7 @@ class Session:
         from pytest_gnus.gates.verdict import ItemOutcome
         from pytest_gnus.run import FinishedItem
 
-        self.summary.take(
+        row = self.summary.take(
             FinishedItem(
                 outcome=ItemOutcome(**finished["outcome"] | _tuples(finished["outcome"])),
                 niche=finished["niche"],
@@ -249,9 +260,11 @@ class Session:
                 artifact=finished["artifact"],
             ),
             seconds=finished["seconds"],
+            again=finished["again"],
+            lost=finished["lost"],
         )
-        row = self.summary.rows[-1]
-        self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
+        if not finished["again"]:
+            self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the verdicts; a blocking benchmark that could not be measured must not look like a pass."""
@@ -283,6 +296,19 @@ class Session:
 def _scopes(items: Iterable[BenchmarkItem]) -> int:
     """How many workers of xdist can be busy: a niche stays on one."""
     return max(1, len({item.niche for item in items}))
+
+
+def _carry(
+    report: pytest.TestReport,
+    finished: FinishedItem,
+    seconds: float,
+    *,
+    again: bool = False,
+    lost: bool = False,
+) -> None:
+    """Have a report bring what an item came to; `again` and `lost` are those of `RunSummary.take`."""
+    content = {**asdict(finished), "seconds": seconds, "again": again, "lost": lost}
+    setattr(report, _ATTRIBUTE, content)
 
 
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

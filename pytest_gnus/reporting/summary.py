@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class Row:
     path: Path | None
     seconds: float
     artifact: Mapping[str, Any] | None = None
+    #: What the item came to before it was run again in this run.
+    before: tuple[ItemOutcome, ...] = ()
 
 
 class RunSummary:
@@ -61,20 +63,41 @@ class RunSummary:
         self.changed_exit_status = False
         self.passes_although_blocked: list[str] = []
 
-    def take(self, finished: FinishedItem, seconds: float) -> None:
-        """Write the item's record at once, so that nothing measured is lost with the session."""
-        path = None
-        if finished.record is not None:
+    def take(self, finished: FinishedItem, seconds: float, *, again: bool = False, lost: bool = False) -> Row:
+        """Write the item's record at once, so that nothing measured is lost with the session.
+
+        An item has one row, however often it is run.
+
+        Args:
+            again: it was run again and came to nothing new; its record is there.
+            lost: the worker that ran it died; it was not run again.
+        """
+        earlier = next((row for row in self.rows if _is_of_one_item(row, finished)), None)
+        before = (*earlier.before, *([] if lost else [earlier.outcome])) if earlier is not None else ()
+        if earlier is not None and again:
+            return self._put(replace(earlier, seconds=seconds, before=before), earlier)
+        record, artifact, path = finished.record, finished.artifact, None
+        if record is not None:
+            record = {**record, "reruns": len(before)}
             try:
-                path = self._store.write(finished.record, finished.samples)
+                path = self._store.write(record, finished.samples)
             except (OSError, RecordError) as error:
                 self.write_errors.append(f"{finished.outcome.name}: {error}")
-        if finished.artifact is not None:
-            self._write_artifact(finished.artifact)
+        if artifact is not None:
+            artifact = {**artifact, "reruns": len(before)}
+            self._write_artifact(artifact)
+        if lost and earlier is not None and record is None and artifact is None:
+            record, artifact, path = earlier.record, earlier.artifact, earlier.path
         self._not_gated = finished.not_gated or self._not_gated
-        self.rows.append(
-            Row(finished.niche, finished.outcome, finished.record, path, seconds, finished.artifact)
-        )
+        row = Row(finished.niche, finished.outcome, record, path, seconds, artifact, before)
+        return self._put(row, earlier)
+
+    def _put(self, row: Row, earlier: Row | None) -> Row:
+        if earlier is None:
+            self.rows.append(row)
+        else:
+            self.rows[self.rows.index(earlier)] = row
+        return row
 
     def _write_artifact(self, artifact: Mapping[str, Any]) -> None:
         moment = datetime.fromisoformat(artifact["timestamp_utc"]).strftime(STAMP)
@@ -100,7 +123,11 @@ class RunSummary:
                     not_gated=self._not_gated,
                     without_artifact=niche.niche in without_artifact,
                     gates=self._niche_gates(niche, quantized),
-                    warnings=(*fallen_benchmarks(quantized), *self._problems_of_decisions()),
+                    warnings=(
+                        *fallen_benchmarks(quantized),
+                        *self._problems_of_decisions(),
+                        *_measured_after_errors(rows),
+                    ),
                 )
                 self.verdicts.append(verdict)
                 self._write(verdict, rows)
@@ -170,7 +197,7 @@ class RunSummary:
             "run_id": self._run_id,
             "timestamp_utc": datetime.now(UTC).isoformat(timespec="microseconds"),
             "mode": self._settings.mode,
-            "outcomes": [asdict(row.outcome) for row in rows],
+            "outcomes": [asdict(row.outcome) | {"reruns": len(row.before)} for row in rows],
             "records": [f"benchmarks/{row.path.name}" for row in rows if row.path is not None],
         }
         try:
@@ -190,3 +217,18 @@ class RunSummary:
         So it is too where a record or a verdict was lost.
         """
         return bool(self.write_errors) or any(verdict.must_fail for verdict in self.verdicts)
+
+
+def _is_of_one_item(row: Row, finished: FinishedItem) -> bool:
+    return (row.niche, row.outcome.name) == (finished.niche, finished.outcome.name)
+
+
+def _measured_after_errors(rows: Sequence[Row]) -> list[str]:
+    """What passed or failed only in a rerun."""
+    return [
+        f"{row.outcome.name} was measured in rerun {len(row.before)}; before that: error: {errors[-1]}"
+        for row in rows
+        if row.outcome.status != "error"
+        for errors in [[outcome.detail for outcome in row.before if outcome.status == "error"]]
+        if errors
+    ]

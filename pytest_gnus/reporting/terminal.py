@@ -72,8 +72,13 @@ def _cells(row: Row) -> list[str]:
         _percent(gates.get("sgfp4_regression", {}).get("value")),
         _gates(gates),
         f"{row.seconds:.1f}",
-        row.outcome.status.replace("_", " "),
+        _outcome(row),
     ]
+
+
+def _outcome(row: Row) -> str:
+    status, reruns = row.outcome.status.replace("_", " "), len(row.before)
+    return f"{status}, {reruns} {'rerun' if reruns == 1 else 'reruns'}" if reruns else status
 
 
 def _score(results: Mapping[str, Any]) -> str:
