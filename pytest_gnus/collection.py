@@ -13,17 +13,8 @@ from pytest_gnus.fixtures import check_artifact_gates, check_gates
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, by_model
 
 if TYPE_CHECKING:
-    from pytest_gnus.run import ArtifactState, ItemState
-
-MARKERS = (
-    "niche(name): the niche whose specialist is measured",
-    "benchmark(name): the benchmark that is run",
-    "variant(name): quantized, reference or baseline",
-    "blocking: a benchmark that blocks the release of its niche",
-    "diagnostic: a benchmark that is recorded and shown, and blocks nothing",
-    "model(name): in an experiment, the model that is measured, by its short name",
-    "round(index): in an experiment, the round, from 0",
-)
+    from pytest_gnus.measurement import Measurement
+    from pytest_gnus.run import ArtifactState, FinishedItem, ItemState
 
 
 class GateFailure(AssertionError):
@@ -54,12 +45,17 @@ class GnusFunction(pytest.Function):
     """A pytest function of this product: fixtures, marks and reports are all pytest's own."""
 
     seconds: float = 0.0
+    #: What it came to the last time that it was run.
+    finished: FinishedItem | None = None
 
     def mark(self, niche: str, benchmark: str, variant: str, *, blocking: bool) -> None:
-        """The product's own marks, for `-m` and for those who read them."""
-        self.add_marker(pytest.mark.niche(niche))
-        self.add_marker(pytest.mark.benchmark(benchmark))
-        self.add_marker(pytest.mark.variant(variant))
+        """The product's own marks, for `-m` and for those who read them.
+
+        Names are keywords, so that `-m "gnus_variant(name='quantized')"` selects.
+        """
+        self.add_marker(pytest.mark.gnus_niche(name=niche))
+        self.add_marker(pytest.mark.gnus_benchmark(name=benchmark))
+        self.add_marker(pytest.mark.gnus_variant(name=variant))
         self.add_marker(pytest.mark.blocking if blocking else pytest.mark.diagnostic)
 
     if hasattr(pytest.Item, "id"):
@@ -94,6 +90,16 @@ class MeasuringFunction(GnusFunction):
         from pytest_gnus.run import ItemState
 
         return ItemState(self.planned)
+
+    def note_score(self, measurement: Measurement) -> None:
+        """Have the score in the reports of pytest and of others; once, however often the item is run."""
+        noted = {
+            "gnus_metric": measurement.metric,
+            "gnus_score": float(measurement.score),
+            "gnus_n": measurement.n,
+        }
+        others = [(name, value) for name, value in self.user_properties if name not in noted]
+        self.user_properties[:] = [*others, *noted.items()]
 
 
 class BenchmarkFunction(MeasuringFunction):

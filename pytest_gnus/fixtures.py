@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pytest_gnus.advice import advise, warnings_shown
 from pytest_gnus.errors import GnusError
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 #: The `Session` whose hooks are registered.
 SESSION_KEY = pytest.StashKey[Any]()
-
-
-class GnusWarning(pytest.PytestWarning):
-    """Something about a measurement that fails nothing and that a person should know."""
-
-
-class WaitWarning(GnusWarning):
-    """A model is not loaded yet, because other processes hold the device."""
 
 
 @pytest.fixture(scope="session")
@@ -56,8 +49,15 @@ def gnus_model(request: pytest.FixtureRequest, gnus_models: ModelPool) -> Loaded
 
 @pytest.fixture
 def gnus_measurement(request: pytest.FixtureRequest, gnus_run: Run) -> Measurement:
-    """The item, measured. Its data are looked at before its model is loaded."""
+    """The item, measured once. Its data are looked at before its model is loaded.
+
+    A rerun, as pytest-rerunfailures makes, is given what was measured: nothing is measured until it passes.
+    """
     state = _item(request).state
+    if state.measurement is not None:
+        with _shown_plainly(request.config):
+            gnus_run.ask_gates(state)
+        return state.measurement
     with _shown_plainly(request.config):
         state.skip = gnus_run.skip(state.item)
         built = gnus_run.prepare(state.item) if state.skip is None else None
@@ -82,9 +82,13 @@ def gnus_artifact(request: pytest.FixtureRequest, gnus_run: Run) -> None:
 
 @contextlib.contextmanager
 def _shown_plainly(config: pytest.Config) -> Iterator[None]:
-    """One of the product's own errors is shown as its message; `--full-trace` shows where it came from."""
+    """One of the product's own errors is shown as its message; `--full-trace` shows where it came from.
+
+    A warning is no error, whatever a filter says.
+    """
     try:
-        yield
+        with warnings_shown():
+            yield
     except GnusError as error:
         if config.option.fulltrace:
             raise
@@ -100,20 +104,11 @@ def check_gates(request: pytest.FixtureRequest) -> None:
     run: Run = request.config.stash[SESSION_KEY].run
     with _shown_plainly(request.config):
         status = run.judge(item.state)
-    measurement = cast("Measurement", item.state.measurement)
-    item.user_properties.extend(
-        [
-            ("gnus_metric", measurement.metric),
-            ("gnus_score", float(measurement.score)),
-            ("gnus_n", measurement.n),
-        ]
-    )
+    item.note_score(cast("Measurement", item.state.measurement))
     if status == "failed":
         raise GateFailure(describe(item.state))
-    for text in item.state.warnings:
-        item.warn(GnusWarning(text))
-    if status == "warned":
-        item.warn(GnusWarning(describe(item.state, only_first_line=True)))
+    told = [describe(item.state, only_first_line=True)] if status == "warned" else []
+    advise(item, [*item.state.warnings, *told])
 
 
 def check_artifact_gates(request: pytest.FixtureRequest) -> None:
@@ -126,7 +121,7 @@ def check_artifact_gates(request: pytest.FixtureRequest) -> None:
         return
     if state.item.not_gated_because is None:
         raise GateFailure(describe_artifact(state))
-    request.node.warn(GnusWarning(describe_artifact(state, only_first_line=True)))
+    advise(request.node, [describe_artifact(state, only_first_line=True)])
 
 
 def _item(request: pytest.FixtureRequest) -> BenchmarkFunction:

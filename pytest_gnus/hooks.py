@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pluggy
 import pytest
 
 from pytest_gnus.errors import HookError
@@ -112,13 +113,22 @@ class Hooks:
                 self.reporter_errors.append(str(error))
 
     def _asked(self, name: str, **arguments: Any) -> Iterator[tuple[str, list[Any]]]:
-        for plugin in self._plugins(name):
+        for implementation in self._implementations(name):
+            plugin = implementation.plugin
+            if implementation.wrapper or implementation.hookwrapper:
+                raise HookError(
+                    f"{name} of {self._name(plugin)} is a wrapper, which would see no answer but its own: "
+                    "write it as an ordinary implementation"
+                )
             yield self._name(plugin), self._answers(plugin, name, arguments)
 
     def _plugins(self, name: str) -> list[Any]:
-        """Those that implement a hook, in the order in which they were registered."""
-        caller = getattr(self._config.pluginmanager.hook, name)
-        return list(dict.fromkeys(implementation.plugin for implementation in caller.get_hookimpls()))
+        return [implementation.plugin for implementation in self._implementations(name)]
+
+    def _implementations(self, name: str) -> list[pluggy.HookImpl]:
+        """Those of a hook, in the order in which pluggy calls them: the last of its list first."""
+        caller: pluggy.HookCaller = getattr(self._config.pluginmanager.hook, name)
+        return caller.get_hookimpls()[::-1]
 
     def _answers(self, plugin: Any, name: str, arguments: Mapping[str, Any]) -> list[Any]:
         """What one plugin answers: asked alone, so that what it does wrong can be told by its name."""

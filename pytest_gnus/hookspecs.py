@@ -1,8 +1,8 @@
 """The product's own hooks: where a plugin or a `conftest.py` adds providers, gates and reporters.
 
 Each takes the arguments that it names, as every pytest hook does. All implementations are asked, one after
-the other. They exist wherever the plugin is installed; a plugin that may be used without it marks them with
-`@pytest.hookimpl(optionalhook=True)`.
+the other, in pluggy's order: `tryfirst` first, else what was registered last. They exist wherever the plugin
+is installed; a plugin that may be used without it marks them with `@pytest.hookimpl(optionalhook=True)`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class NicheJudging:
                     continue
                 run = runs.setdefault(record.run_id, {})
                 if run is not None and record.content["limit"] is None:
-                    run[name] = record.content
+                    # The newest of a run: an item that was run again after an error has two records.
+                    run.setdefault(name, record.content)
         for run_id in sorted(runs, reverse=True):
             if run_id <= max(accepted):
                 return

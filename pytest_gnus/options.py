@@ -14,6 +14,15 @@ MODES = ("canonical", "diagnostic")
 SOURCES = ("huggingface", "local")
 DTYPES = ("float32", "bfloat16", "float16", "stored")
 VARIANTS = ("quantized", "reference", "baseline", "all")
+MARKERS = (
+    "gnus_niche(name): the niche whose specialist is measured",
+    "gnus_benchmark(name): the benchmark that is run",
+    "gnus_variant(name): quantized, reference or baseline",
+    "blocking: a benchmark that blocks the release of its niche",
+    "diagnostic: a benchmark that is recorded and shown, and blocks nothing",
+    "gnus_model(name): in an experiment, the model that is measured, by its short name",
+    "gnus_round(index): in an experiment, the round, from 0",
+)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -106,6 +115,17 @@ def _add_experiment_options(group: pytest.OptionGroup) -> None:
         ("output", "FILE", "Where an experiment's results are appended, a JSON line each"),
     ):
         group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
+
+
+def register_markers(config: pytest.Config) -> None:
+    """Make the markers known in every session, for `--strict-markers` and `--markers`."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def may_name_benchmarks(config: pytest.Config) -> bool:
+    """Whether the command line names YAML files, which may be benchmarks or niches."""
+    return any(argument.partition("::")[0].endswith((".yaml", ".yml")) for argument in config.args)
 
 
 def is_active(config: pytest.Config) -> bool:

@@ -38,6 +38,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    options.register_markers(config)
     if options.is_active(config):
         from pytest_gnus import fixtures
 
@@ -46,6 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(BenchmarkPlugin(config, session), "gnus_benchmarks")
         if config.pluginmanager.hasplugin("xdist"):
             config.pluginmanager.register(XdistPlugin(session), "gnus_xdist")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A benchmark that is named without a niche is not found by pytest; say what to add."""
+    if options.may_name_benchmarks(session.config) and not options.is_active(session.config):
+        from pytest_gnus.named_files import files_without_niche
+
+        told = files_without_niche(session.config)
+        if told:
+            raise pytest.UsageError("\n".join(told))
 
 
 def _session_class(config: pytest.Config) -> type[Session] | type[ExperimentSession]:
@@ -74,8 +86,10 @@ class BenchmarkPlugin:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.File | None:
         return self._session.collect(file_path, parent)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        # After all others, be they wrappers that shuffle: a reference comes before what is compared with it.
+        yield
         self._session.sort(items)
 
     @pytest.hookimpl(tryfirst=True)

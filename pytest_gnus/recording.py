@@ -179,6 +179,7 @@ def build_record(
         "status": status,
         "blocking": item.blocking,
         "limit": item.run_limit,
+        "reruns": 0,
         "reason": reason,
         "model_version": item.model_version or (model.version if model else None),
         "model": {

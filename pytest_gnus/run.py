@@ -26,7 +26,7 @@ from pytest_gnus.plan import ArtifactItem, BenchmarkItem
 from pytest_gnus.recording import Manifests, build_record, is_sgfp4, item_fingerprint, sample_records
 from pytest_gnus.records.fingerprint import Fingerprint
 from pytest_gnus.records.store import RecordStore
-from pytest_gnus.release.evidence import Identities, sealed_artifact
+from pytest_gnus.release.evidence import KEY, Identities
 
 if TYPE_CHECKING:
     from pytest_gnus.tasks.building import BuiltTask
@@ -58,6 +58,7 @@ class ItemState:
     gate_warnings: tuple[str, ...] = ()
     guessed_floors: tuple[str, ...] = ()
     added_gates: tuple[GateResult, ...] | None = None
+    judged: Status | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -111,6 +112,14 @@ class FinishedItem:
     record: Mapping[str, Any] | None
     samples: Sequence[Mapping[str, Any]]
     artifact: Mapping[str, Any] | None = None
+
+    def stands_against(self, later: FinishedItem) -> bool:
+        """Whether an item that is run again in the same run has come to nothing new.
+
+        So it is once it was measured, unless it ends in an error; then that is what it has come to.
+        """
+        measured = self.record is not None or self.artifact is not None
+        return measured and "error" not in (self.outcome.status, later.outcome.status)
 
 
 @dataclass
@@ -203,6 +212,8 @@ class Run:
         item, identity = state.item, state.identity
         if state.measurement is None or identity is None:
             raise ValueError(f"{item.name} has not been measured")
+        if state.added_gates is not None:
+            return
 
         def reference() -> Reference | None:
             compared = item.variant == "quantized"
@@ -219,13 +230,14 @@ class Run:
         )
 
     def judge(self, state: ItemState) -> Status:
-        """Apply the gates to a measured item.
+        """Apply the gates to a measured item, once: whoever asks again is given the same answer.
 
         Raises:
             HookError: a gate of others has the name of another gate.
         """
-        if state.added_gates is None:
-            self.ask_gates(state)
+        if state.judged is not None:
+            return state.judged
+        self.ask_gates(state)
         if state.measurement is None or state.identity is None or state.added_gates is None:
             raise ValueError(f"{state.item.name} has not been measured")
         judgement = judge(
@@ -242,16 +254,19 @@ class Run:
         state.gates = gates
         state.gate_warnings = judgement.warnings
         state.guessed_floors = judgement.guessed_floors
-        return status_of(state.gates, gated=state.item.is_gated)
+        state.judged = status_of(state.gates, gated=state.item.is_gated)
+        return state.judged
 
     def inspect(self, state: ArtifactState) -> None:
-        """Measure an artifact's containers and apply its gates.
+        """Measure an artifact's containers and apply its gates, once.
 
         Raises:
             GnusError: a container is missing, altered or broken; the reference does not fit.
         """
         from pytest_gnus.models.artifact import inspect
 
+        if state.numbers is not None:
+            return
         try:
             state.numbers = inspect(state.item)
         except ModelError as error:
@@ -279,6 +294,7 @@ class Run:
             "reason": reason or None,
             "numbers": asdict(state.numbers) if state.numbers else None,
             "gates": [gate.to_record() for gate in state.gates],
+            KEY: self.identities.of(item),
         }
         return FinishedItem(
             outcome=ItemOutcome(item.benchmark, item.variant, blocking, status, reason or ""),
@@ -286,7 +302,7 @@ class Run:
             not_gated=item.not_gated_because,
             record=None,
             samples=[],
-            artifact=sealed_artifact(artifact, self.identities.of(item)) if blocking else None,
+            artifact=artifact if blocking else None,
         )
 
     def finish(self, state: ItemState, status: Status, reason: str | None = None) -> FinishedItem:

@@ -24,6 +24,7 @@ from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
 from pytest_gnus.models.cpu import expected_blas, missing_blas
 from pytest_gnus.models.device import expected_device
+from pytest_gnus.named_files import files_of_other_niches
 from pytest_gnus.options import asks_for_a_part
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Planner
 from pytest_gnus.settings import Settings
@@ -35,7 +36,7 @@ from pytest_gnus.workspace import Workspace
 if TYPE_CHECKING:
     from pytest_gnus.gates.verdict import Status
     from pytest_gnus.models.provider import Providers
-    from pytest_gnus.release.collector import RunSummary
+    from pytest_gnus.release.collector import Row, RunSummary
     from pytest_gnus.run import ArtifactState, FinishedItem, ItemState, Run
 
 #: How a session ended that did not come to its end, by its exit status.
@@ -69,7 +70,7 @@ class Session:
         self._failures_to_block = {niche.niche: workspace.failures_to_block(niche) for niche in self._niches}
         self._required = {niche.niche: planner.required(niche) for niche in self._niches}
         self._surroundings = _surroundings(workspace.root, settings, hooks)
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, Row] = {}
         self._began = False
 
     # What is imported below is not needed for collecting, which is to be instant.
@@ -121,6 +122,9 @@ class Session:
         except (ConfigError, HookError) as error:
             raise pytest.UsageError(str(error)) from None
         tell_old_names(config, workspace.deprecations)
+        of_others = files_of_other_niches(config, workspace, settings.niches)
+        if of_others:
+            raise pytest.UsageError("\n".join(of_others))
         session = cls(config, workspace, settings, hooks)
         # The artifacts first: a broken one is to fail before anything is run on it.
         paths = [*session.artifact_files, workspace.benchmarks_directory]
@@ -208,14 +212,21 @@ class Session:
         sort_items(items, self._plan)
 
     def attach(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-        """Put the finished item on the report that decides it: a setup that did not pass, or the call."""
+        """Put the finished item on the report that decides it: a setup that did not pass, or the call.
+
+        What was measured once keeps its outcome, however often other plugins run the item again; only an
+        ERROR is not hidden by it, and does not hide what is measured after it.
+        """
         if not isinstance(item, (BenchmarkFunction, ArtifactFunction)) or report.when == "teardown":
             return
         item.seconds += report.duration
         if report.when == "setup" and report.passed:
             return
         finished = self._finished(item, call.excinfo.value if call.excinfo is not None else None, report)
-        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": item.seconds})
+        again = item.finished is not None and item.finished.stands_against(finished)
+        if not again:
+            item.finished = finished
+        _carry(report, item.finished or finished, item.seconds, again=again)
 
     def _finished(
         self,
@@ -260,7 +271,7 @@ class Session:
             finished = self.run.finish(ItemState(planned), "error", reason)
         if after:
             finished = replace(finished, record=None, artifact=None)
-        setattr(report, _ATTRIBUTE, {**asdict(finished), "seconds": 0.0})
+        _carry(report, finished, 0.0, lost=True)
 
     def _planned_for(self, nodeid: str) -> BenchmarkItem | ArtifactItem | None:
         file, _, name = nodeid.partition("::")
@@ -280,11 +291,10 @@ class Session:
                 self.summary.fail_teardown(self._rows[report.nodeid], text_of(report))
             return
         self._taken.add(report.nodeid)
-        self._rows[report.nodeid] = len(self.summary.rows)
         from pytest_gnus.gates.verdict import ItemOutcome
         from pytest_gnus.run import FinishedItem
 
-        self.summary.take(
+        row = self.summary.take(
             FinishedItem(
                 outcome=ItemOutcome(**finished["outcome"] | _tuples(finished["outcome"])),
                 niche=finished["niche"],
@@ -295,9 +305,12 @@ class Session:
             ),
             seconds=finished["seconds"],
             failed=report.failed,
+            again=finished["again"],
+            lost=finished["lost"],
         )
-        row = self.summary.rows[-1]
-        self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
+        self._rows[report.nodeid] = row
+        if not finished["again"]:
+            self._hooks.item_finished(row.niche, row.outcome, row.record, row.path)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the verdicts; what blocks a niche must not look like a pass anywhere."""
@@ -367,6 +380,19 @@ def _surroundings(root: Path, settings: Settings, hooks: Hooks) -> dict[str, Any
         "gates": hooks.gates_identity(),
         "conftests": {path.relative_to(root).as_posix(): file_sha256(path) for path in conftests},
     }
+
+
+def _carry(
+    report: pytest.TestReport,
+    finished: FinishedItem,
+    seconds: float,
+    *,
+    again: bool = False,
+    lost: bool = False,
+) -> None:
+    """Have a report bring what an item came to; `again` and `lost` are those of `RunSummary.take`."""
+    content = {**asdict(finished), "seconds": seconds, "again": again, "lost": lost}
+    setattr(report, _ATTRIBUTE, content)
 
 
 def _tuples(outcome: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gnus import settings as settings_room
-from pytest_gnus.collection import MARKERS
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.renaming import RenamedKeyWarning
@@ -73,7 +72,7 @@ def tell_old_names(config: pytest.Config, deprecations: Iterable[str]) -> None:
 
 
 def enter(config: pytest.Config, session: Any, scopes: int, paths: list[Path]) -> None:
-    """Make a session pytest's own: its fixtures find it, its markers are known, its paths are collected.
+    """Make a session pytest's own: its fixtures find it, its paths are collected.
 
     Args:
         scopes: how many workers of xdist can be busy.
@@ -81,8 +80,6 @@ def enter(config: pytest.Config, session: Any, scopes: int, paths: list[Path]) -
     """
     config.stash[SESSION_KEY] = session
     use_part_of_cores(config, scopes)
-    for marker in MARKERS:
-        config.addinivalue_line("markers", marker)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = list(map(str, paths))
 

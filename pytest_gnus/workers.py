@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gnus.advice import WaitWarning, record
 from pytest_gnus.errors import ConfigError, HookError
-from pytest_gnus.fixtures import WaitWarning
 from pytest_gnus.models import device as devices
 from pytest_gnus.models.cpu import share_cores
 from pytest_gnus.models.room import size_in_memory
@@ -50,11 +50,7 @@ def share_of_device(config: pytest.Config, settings: Settings, providers: Provid
         return size_in_memory(spec) if providers.get(spec.provider).is_local else 0
 
     def tell(text: str) -> None:
-        # As a warning, which xdist brings to the controller at once; never an error, as a filter may say.
-        message = warnings.WarningMessage(WaitWarning(text), WaitWarning, __file__, 0)
-        config.hook.pytest_warning_recorded.call_historic(
-            kwargs={"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
-        )
+        record(config, WaitWarning(text), when="runtest")
 
     return devices.DeviceShare(
         devices.device_of_this_process(),

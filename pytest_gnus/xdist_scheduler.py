@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pytest_gnus.fixtures import GnusWarning
+from pytest_gnus.advice import advise_session
 
 _ITEM = re.compile(r"\.ya?ml::[^\[\]]+\[(?P<inside>.+)\]$")
 _VARIANT = re.compile(r"^(?P<niche>.+)-(?:baseline|reference|quantized)$")
@@ -79,12 +79,10 @@ def make_scheduler(config: pytest.Config, log: Any) -> NicheScheduling | None:
     if mode == "load" and not _asks_for_a_distribution(_arguments(config)):
         return NicheScheduling(config, log)  # `load` is what `-n` alone comes to
     if mode not in _HARMLESS:
-        config.issue_config_time_warning(
-            GnusWarning(
-                f"--dist={mode} may spread a niche over several workers: each then loads its models, and "
-                "a quantized item may run before its reference; without --dist a niche stays on one worker"
-            ),
-            stacklevel=2,
+        advise_session(
+            config,
+            f"--dist={mode} may spread a niche over several workers: each then loads its models, and "
+            "a quantized item may run before its reference; without --dist a niche stays on one worker",
         )
     return None
 

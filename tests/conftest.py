@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--real-data", help="folder with real benchmark data (see .ci/run)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # For the tests alone: what other plugins warn of while they are set up is no fault of a release gate.
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestWarning")
+
+
 # How long an example takes says more of the machine than of the product.
 hypothesis.settings.register_profile("gnus", deadline=None)
 hypothesis.settings.load_profile("gnus")

@@ -59,8 +59,8 @@ def test_more_shots_than_examples_are_asked_and_available(tmp_path: Path) -> Non
     documents = choice_documents([0, 1, 2])
     item = item_of(tmp_path, task, 5, test=documents, train=choice_documents([3, 2, 1]))
     assert said(item).startswith(
-        "colours: num_fewshot asks for 5 examples for each document, and of the 3 documents that they are taken "
-        "from 3 are other than the document itself; lower num_fewshot"
+        "colours: num_fewshot asks for 5 examples for each document, and of the 3 documents that they are "
+        "taken from 3 are other than the document itself; lower num_fewshot"
     )
     prepare(item_of(tmp_path, task, 3, test=documents, train=choice_documents([3, 2, 1])))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pytest_gnus.advice import advise
 from pytest_gnus.collection import MeasuringFunction, as_planned, put_in_their_places
 from pytest_gnus.experiments.plan import ExperimentItem
-from pytest_gnus.fixtures import GnusWarning
 
 
 class ExperimentFile(pytest.File):
@@ -32,11 +32,11 @@ class ExperimentFunction(MeasuringFunction):
         item: ExperimentFunction = cls.from_parent(parent, name=planned.name, callobj=_test_function())
         item.planned = planned
         if planned.niche:
-            item.add_marker(pytest.mark.niche(planned.niche))
-        item.add_marker(pytest.mark.benchmark(planned.benchmark.name))
-        # By keyword, so that `-m "model(name='patents') and round(index=0)"` selects.
-        item.add_marker(pytest.mark.model(name=planned.label))
-        item.add_marker(pytest.mark.round(index=planned.round_index))
+            item.add_marker(pytest.mark.gnus_niche(name=planned.niche))
+        item.add_marker(pytest.mark.gnus_benchmark(name=planned.benchmark.name))
+        # By keyword, so that `-m "gnus_model(name='patents') and gnus_round(index=0)"` selects.
+        item.add_marker(pytest.mark.gnus_model(name=planned.label))
+        item.add_marker(pytest.mark.gnus_round(index=planned.round_index))
         return item
 
 
@@ -45,15 +45,8 @@ def _test_function() -> Callable[..., None]:
 
     def check(gnus_measurement: Any, request: pytest.FixtureRequest) -> None:
         item = request.node
-        item.user_properties.extend(
-            [
-                ("gnus_metric", gnus_measurement.metric),
-                ("gnus_score", float(gnus_measurement.score)),
-                ("gnus_n", gnus_measurement.n),
-            ]
-        )
-        for text in item.state.warnings:
-            item.warn(GnusWarning(text))
+        item.note_score(gnus_measurement)
+        advise(item, item.state.warnings)
 
     return check
 

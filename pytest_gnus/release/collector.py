@@ -16,7 +16,7 @@ from pytest_gnus.judging import References
 from pytest_gnus.niche_judging import NicheJudging, fallen_benchmarks
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, not_gated_because
 from pytest_gnus.records.store import STAMP, StoredRecord, read, write_json
-from pytest_gnus.release.evidence import Identities, missing_item, name_of
+from pytest_gnus.release.evidence import Identities, missing_item, name_of, sealed
 from pytest_gnus.repairs import repair_report
 from pytest_gnus.reporting import repair
 from pytest_gnus.run import FinishedItem
@@ -36,6 +36,8 @@ class Row:
     path: Path | None
     seconds: float
     artifact: Mapping[str, Any] | None = None
+    #: What the item came to before it was run again in this run.
+    before: tuple[ItemOutcome, ...] = ()
 
 
 class RunSummary:
@@ -68,39 +70,65 @@ class RunSummary:
         self.changed_exit_status = False
         self.passes_although_blocked: list[str] = []
 
-    def take(self, finished: FinishedItem, seconds: float, *, failed: bool) -> None:
+    def take(
+        self,
+        finished: FinishedItem,
+        seconds: float,
+        *,
+        again: bool = False,
+        lost: bool = False,
+        failed: bool = False,
+    ) -> Row:
         """Write the item's record at once, so that nothing measured is lost with the session.
 
-        `failed` is whether pytest counts the item as failed; a mark of a user's may keep it from that.
+        An item has one row, however often it is run.
+
+        Args:
+            again: it was run again and came to nothing new; its record is there.
+            lost: the worker that ran it died; it was not run again.
+            failed: pytest counts the item as failed; a mark of a user's may keep it from that.
         """
         if failed:
             self._failed.add(finished.niche)
-        path = None
-        if finished.record is not None:
+        earlier = next((row for row in self.rows if _is_of_one_item(row, finished)), None)
+        before = (*earlier.before, *([] if lost else [earlier.outcome])) if earlier is not None else ()
+        if earlier is not None and again:
+            return self._put(replace(earlier, seconds=seconds, before=before), earlier)
+        record, artifact, path = finished.record, finished.artifact, None
+        if record is not None:
+            record = {**record, "reruns": len(before)}
             try:
-                path = self._store.write(finished.record, finished.samples)
+                path = self._store.write(record, finished.samples)
             except (OSError, RecordError) as error:
                 self.write_errors.append(f"{finished.outcome.name}: {error}")
-        if finished.artifact is not None:
-            self._write_artifact(finished.artifact)
-        self.rows.append(
-            Row(finished.niche, finished.outcome, finished.record, path, seconds, finished.artifact)
-        )
+        if artifact is not None:
+            artifact = {**artifact, "reruns": len(before)}
+            self._write_artifact(artifact)
+        if lost and earlier is not None and record is None and artifact is None:
+            record, artifact, path = earlier.record, earlier.artifact, earlier.path
+        row = Row(finished.niche, finished.outcome, record, path, seconds, artifact, before)
+        return self._put(row, earlier)
+
+    def _put(self, row: Row, earlier: Row | None) -> Row:
+        if earlier is None:
+            self.rows.append(row)
+        else:
+            self.rows[self.rows.index(earlier)] = row
+        return row
 
     def _write_artifact(self, artifact: Mapping[str, Any]) -> None:
         moment = datetime.fromisoformat(artifact["timestamp_utc"]).strftime(STAMP)
         name = f"{artifact['niche']}_sgfp4_{artifact['variant']}_{moment}.json"
         try:
-            write_json(self._store.artifacts / "sgfp4" / name, artifact)
+            write_json(self._store.artifacts / "sgfp4" / name, sealed(artifact))
         except OSError as error:
             self.write_errors.append(f"sgfp4 of {artifact['niche']}: {error}")
 
-    def fail_teardown(self, index: int, detail: str) -> None:
+    def fail_teardown(self, row: Row, detail: str) -> None:
         """What was set up for an item could not be taken down: the item is an ERROR after all."""
-        row = self.rows[index]
         self._failed.add(row.niche)
         outcome = replace(row.outcome, status="error", detail=f"its teardown failed: {detail}")
-        self.rows[index] = replace(row, outcome=outcome)
+        self._put(replace(row, outcome=outcome), row)
 
     def begin(self) -> None:
         """Take back the verdict of each niche: from now until the end of the run it is not known."""
@@ -156,7 +184,11 @@ class RunSummary:
             not_gated=self._not_gated,
             without_artifact=bool(rows) and niche.niche in without_artifact,
             gates=self._niche_gates(niche, quantized),
-            warnings=(*fallen_benchmarks(quantized), *self._problems_of_decisions()) if rows else (),
+            warnings=(
+                *fallen_benchmarks(quantized),
+                *(self._problems_of_decisions() if rows else ()),
+                *_measured_after_errors(rows),
+            ),
         )
 
     def _problems(self, ended: str | None) -> list[str]:
@@ -249,7 +281,7 @@ class RunSummary:
             "run_id": self._run_id,
             "timestamp_utc": datetime.now(UTC).isoformat(timespec="microseconds"),
             "mode": self._settings.mode,
-            "outcomes": [asdict(row.outcome) for row in rows],
+            "outcomes": [asdict(row.outcome) | {"reruns": len(row.before)} for row in rows],
             "records": [f"benchmarks/{row.path.name}" for row in rows if row.path is not None],
         }
         try:
@@ -278,3 +310,18 @@ class RunSummary:
         return [
             verdict for verdict in self.verdicts if verdict.must_fail and verdict.niche not in self._failed
         ]
+
+
+def _is_of_one_item(row: Row, finished: FinishedItem) -> bool:
+    return (row.niche, row.outcome.name) == (finished.niche, finished.outcome.name)
+
+
+def _measured_after_errors(rows: Sequence[Row]) -> list[str]:
+    """What passed or failed only in a rerun."""
+    return [
+        f"{row.outcome.name} was measured in rerun {len(row.before)}; before that: error: {errors[-1]}"
+        for row in rows
+        if row.outcome.status != "error"
+        for errors in [[outcome.detail for outcome in row.before if outcome.status == "error"]]
+        if errors
+    ]

@@ -191,7 +191,6 @@ def _earlier_artifacts(item: ArtifactItem, folder: Path, run_id: str) -> Iterato
             yield found
 
 
-def sealed_artifact(artifact: Mapping[str, Any], identity: str | None) -> dict[str, Any]:
-    """The file of an artifact with the digest of its build and settings, and its own."""
-    content = {**artifact, KEY: identity}
-    return content | {"record_sha256": record_digest(content)}
+def sealed(artifact: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of an artifact's file with its own digest."""
+    return {**artifact, "record_sha256": record_digest(artifact)}

@@ -76,7 +76,7 @@ def _cells(row: Row) -> list[str]:
         _percent(_first(gates.values(), is_regression).get("value")),
         _gates(gates),
         f"{row.seconds:.1f}",
-        row.outcome.status.replace("_", " "),
+        _outcome(row),
     ]
 
 
@@ -89,6 +89,11 @@ def _limit(gates: Iterable[Mapping[str, Any]]) -> str:
     gate = _first(gates, is_hard_limit)
     sign = "<= " if gate and gate["name"] == HARD_CEILING else ""
     return sign + _number(gate.get("threshold")) if gate.get("threshold") is not None else "-"
+
+
+def _outcome(row: Row) -> str:
+    status, reruns = row.outcome.status.replace("_", " "), len(row.before)
+    return f"{status}, {reruns} {'rerun' if reruns == 1 else 'reruns'}" if reruns else status
 
 
 def _score(results: Mapping[str, Any]) -> str:

@@ -137,7 +137,7 @@ def test_round_names_keep_k_from_choosing_others_too(lab):
     [
         (("-k", "constant and round1 and shapes"), ["shapes[toy-constant-round1]"]),
         (
-            ("-m", "model(name='random') and round(index=0)"),
+            ("-m", "gnus_model(name='random') and gnus_round(index=0)"),
             ["colours[toy-random-round0]", "shapes[toy-random-round0]"],
         ),
         (

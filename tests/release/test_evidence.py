@@ -14,7 +14,7 @@ from pytest_gnus.gates.verdict import Missing, Status
 from pytest_gnus.models.spec import ModelSpec
 from pytest_gnus.plan import ArtifactItem, BenchmarkItem, Weights
 from pytest_gnus.records.store import RecordStore, write_json
-from pytest_gnus.release.evidence import Identities, missing_item, sealed_artifact
+from pytest_gnus.release.evidence import KEY, Identities, missing_item, sealed
 from pytest_gnus.schema import Benchmark, Thresholds
 from pytest_gnus.tasks.local_data import LocalData
 from pytest_gnus.workspace import FunctionReference
@@ -170,10 +170,9 @@ def test_a_record_that_cannot_be_read_may_have_been_a_failure(
 
 def artifact(store: RecordStore, item: ArtifactItem, status: str, second: int, **changes: Any) -> Path:
     name = f"toy_sgfp4_quantized_{history.stamp(second)}.json"
-    content = {"run_id": history.run_id(second), "status": status}
-    sealed = sealed_artifact(content, identities().of(item)) | changes
+    content = {"run_id": history.run_id(second), "status": status, KEY: identities().of(item)}
     path = store.artifacts / "sgfp4" / name
-    write_json(path, sealed)
+    write_json(path, sealed(content) | changes)
     return path
 
 
