@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import argparse
+
     import pytest
 
 MODES = ("canonical", "diagnostic")
@@ -94,15 +96,20 @@ def _add_experiment_options(group: pytest.OptionGroup) -> None:
         group.addoption(f"--gnus-{name}", metavar=metavar, dest=f"gnus_{name}", default=None, help=text)
 
 
+def asks_for_benchmarks(config: pytest.Config, given: argparse.Namespace) -> bool:
+    """Whether the options given, or the ini settings, name a niche or an experiment."""
+    if given.gnus_niche or config.getini("gnus_niche"):
+        return True
+    return given.gnus_experiment is not None
+
+
 def is_active(config: pytest.Config) -> bool:
     """Whether this session runs benchmarks at all.
 
     Raises:
         pytest.UsageError: models, rounds or an output are given, but nothing that could be run on them.
     """
-    if config.getoption("gnus_niche") or config.getini("gnus_niche"):
-        return True
-    if config.getoption("gnus_experiment") is not None:
+    if asks_for_benchmarks(config, config.option):
         return True
     alone = [f"--gnus-{name}" for name in _OF_A_NICHE if config.getoption(f"gnus_{name}") is not None]
     if not alone:

@@ -19,6 +19,28 @@ if TYPE_CHECKING:
     from pytest_gnus.models.provider import Providers
 
 
+def leave_unit_tests_alone(config: pytest.Config) -> None:
+    """Where no path was given, load the conftests of the benchmarks first, in place of those of `testpaths`.
+
+    A gate must not depend on what the project's unit tests need. pytest loads the first conftests before it
+    knows all options, so this is called before that, with what is known of the command line by then.
+    """
+    known = config.known_args_namespace
+    root = find_root(config.rootpath, config.invocation_params.dir)
+    if root is None or any(_is_path(argument, config.invocation_params.dir) for argument in known.file_or_dir):
+        return
+    benchmarks = root / "benchmarks"
+    known.file_or_dir = [str(benchmarks if benchmarks.is_dir() else root / "config" / "specialists")]
+
+
+def _is_path(argument: str, directory: Path) -> bool:
+    """Whether an argument is a path or node id, not the value of an option that a conftest will define."""
+    try:
+        return (directory / argument.partition("::")[0]).exists()
+    except OSError:  # too long for a path
+        return False
+
+
 def workspace_root(config: pytest.Config, asked_by: str) -> Path:
     """The root of the workspace that a session runs in, with its conftest in force.
 
@@ -67,6 +89,8 @@ def enter(config: pytest.Config, session: Any, scopes: int, paths: list[Path]) -
         config.addinivalue_line("markers", marker)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = list(map(str, paths))
+        # These are no `testpaths`, as the header would say.
+        config.args_source = pytest.Config.ArgsSource.INVOCATION_DIR
 
 
 def _check_conftest(config: pytest.Config, root: Path) -> None:
