@@ -25,9 +25,9 @@ def leave_unit_tests_alone(config: pytest.Config) -> None:
     A gate must not depend on what the project's unit tests need. pytest loads the first conftests before it
     knows all options, so this is called before that, with what is known of the command line by then.
     """
-    known = config.known_args_namespace
-    root = find_root(config.rootpath, config.invocation_params.dir)
-    if root is None or any(_is_path(argument, config.invocation_params.dir) for argument in known.file_or_dir):
+    known, directory = config.known_args_namespace, config.invocation_params.dir
+    root = find_root(config.rootpath, directory)
+    if root is None or any(_is_path(argument, directory) for argument in known.file_or_dir):
         return
     benchmarks = root / "benchmarks"
     known.file_or_dir = [str(benchmarks if benchmarks.is_dir() else root / "config" / "specialists")]

@@ -11,7 +11,7 @@ BROKEN = "import a_package_that_only_the_unit_tests_need\n"
 
 @pytest.fixture
 def project(toy):
-    """A workspace whose unit tests cannot even be collected, with conftests that say that they were loaded."""
+    """A workspace whose unit tests cannot be collected, with conftests that say when they are loaded."""
     toy.pytester.makeini("[pytest]\ntestpaths = tests/unit tests\n")
     for folder in ("tests", "tests/unit", "unit_tests"):
         (toy.path / folder).mkdir()
