@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gnus import settings as settings_room
 from pytest_gnus.collection import MARKERS
+from pytest_gnus.compatibility import incompatible
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.settings import Settings
@@ -64,7 +65,7 @@ def resolved(
     config: pytest.Config, root: Path, providers: Providers
 ) -> tuple[Workspace | None, Settings, list[Problem]]:
     """The workspace, the settings, and what is wrong with either; no workspace where its files are wrong."""
-    problems: list[Problem] = []
+    problems: list[Problem] = incompatible()
     workspace: Workspace | None = None
     try:
         workspace = load_workspace(root, providers)
