@@ -1,6 +1,7 @@
 """Multiple-choice scoring: this product's model class against others, on the same requests.
 
     python bench/scoring.py --model DIR [--against mlx_lm,hf,mlx_lm-as-installed] [--questions 48]
+    python bench/scoring.py --model DIR --against ours-mkl,ours-openblas      # one BLAS against the other
 
 Each side in turn, in a process of its own, after a warm-up request; medians of three pairs, their ratio, and
 the largest difference of a log-probability. `mlx_lm` is given the same BLAS; as installed it is given two
@@ -13,6 +14,7 @@ the embeddings aside, and the output layer where a token is scored, at the machi
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ def one_side(side: str, directory: Path, count: int, shots: int) -> None:
     asked = requests(FEW if side == "mlx_lm-as-installed" else count, shots)
     seconds, answers = sides.timed(lambda: lm.loglikelihood(asked))
     more: dict[str, Any] = {}
-    if side == "ours":
+    if side.startswith("ours"):
         more = _limit(lm, asked)
     sides.report(seconds, [logprob for logprob, _ in answers], **more)
 
@@ -59,6 +61,7 @@ def main() -> None:
     parser = sides.parser(__doc__.splitlines()[0])
     parser.add_argument("--questions", type=int, default=48)
     parser.add_argument("--shots", type=int, default=5)
+    parser.add_argument("--brief", action="store_true", help="leave out how the cost grows, and the memory")
     options = parser.parse_args()
     if options.side:
         one_side(options.side, options.model, options.questions, options.shots)
@@ -73,8 +76,9 @@ def compare(directory: Path, options: Any) -> None:
 
     against = options.against.split(",")
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in ("ours", *against)}
-    for _ in range(options.pairs):
-        for side in runs:
+    for number in range(options.pairs):
+        # Every other time the other way round, so that no side always has the warmer machine.
+        for side in list(runs)[:: 1 if number % 2 == 0 else -1]:
             runs[side].append(run(side))
     ours, first = sides.medians(runs["ours"]), runs["ours"][0]
     print(
@@ -91,8 +95,17 @@ def compare(directory: Path, options: Any) -> None:
             f"{side:20} {theirs * scale:8.2f} s{note}, ratio {theirs * scale / ours:6.2f}, "
             f"largest difference of a log-probability {worst:.1e}"
         )
+    if "ours-mkl" in runs and "ours-openblas" in runs:
+        ratios = [
+            openblas["seconds"] / mkl["seconds"]
+            for openblas, mkl in zip(runs["ours-openblas"], runs["ours-mkl"], strict=True)
+        ]
+        shown = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+        print(f"OpenBLAS takes {statistics.median(ratios):.3f} times as long as MKL, the median of {shown}")
     limit = sorted(one["limit"] for one in runs["ours"])[len(runs["ours"]) // 2]
     print(f"limit {limit:.2f} s at {first['speed'] / 1e9:.0f} GFLOP/s: {limit / ours:.0%} of it reached")
+    if options.brief:
+        return
     for name, (count, shots) in {
         "twice the questions": (2 * options.questions, options.shots),
         "0-shot": (options.questions, 0),

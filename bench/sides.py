@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-SIDES = ("ours", "mlx_lm", "mlx_lm-as-installed", "hf")
+SIDES = ("ours", "ours-mkl", "ours-openblas", "mlx_lm", "mlx_lm-as-installed", "hf")
 LETTERS = "ABCD"
 
 
@@ -61,7 +61,9 @@ def language_model(side: str, directory: Path) -> Any:
     if side != "mlx_lm-as-installed":
         from pytest_gnus.models.cpu import load_fast_blas
 
-        load_fast_blas()
+        name, _, blas = side.partition("-")
+        load_one_blas(blas) if blas else load_fast_blas()
+        side = name
     if side == "ours":
         from pytest_gnus.models.registry import load
         from pytest_gnus.models.spec import ModelSpec
@@ -70,6 +72,16 @@ def language_model(side: str, directory: Path) -> Any:
     from mlx_lm.evaluate import MLXLM
 
     return MLXLM(str(directory), use_chat_template=False)
+
+
+def load_one_blas(name: str) -> None:
+    """Load the first BLAS of that name, whatever stands before it."""
+    from pytest_gnus.models.cpu import blas_candidates, load_blas
+
+    found = [candidate for candidate in blas_candidates() if candidate.name == name]
+    if not found:
+        raise SystemExit(f"there is no {name} here")
+    load_blas(found[0])
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_gnus.compatibility import incompatible, untested
 from pytest_gnus.errors import ConfigError
 from pytest_gnus.versions import PACKAGES, package_versions
 
@@ -44,7 +45,8 @@ def examine(directory: Path | None = None) -> Report:
         *machine,
         *workspace,
     ]
-    return Report(tuple(facts), (*machine_advice, *workspace_advice))
+    changed = map(str, incompatible())
+    return Report(tuple(facts), (*machine_advice, *untested(), *changed, *workspace_advice))
 
 
 def _machine() -> tuple[list[tuple[str, str]], list[str]]:

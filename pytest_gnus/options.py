@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import argparse
+
     import pytest
 
 MODES = ("canonical", "diagnostic")
@@ -128,6 +130,13 @@ def may_name_benchmarks(config: pytest.Config) -> bool:
     return any(argument.partition("::")[0].endswith((".yaml", ".yml")) for argument in config.args)
 
 
+def asks_for_benchmarks(config: pytest.Config, given: argparse.Namespace) -> bool:
+    """Whether the options given, or the ini settings, name a niche or an experiment."""
+    if given.gnus_niche or config.getini("gnus_niche"):
+        return True
+    return given.gnus_experiment is not None
+
+
 def is_active(config: pytest.Config) -> bool:
     """Whether this session runs benchmarks at all.
 
@@ -135,11 +144,11 @@ def is_active(config: pytest.Config) -> bool:
         pytest.UsageError: options that only an experiment can obey, and no experiment; a model, and nothing
             that could be run on it.
     """
-    if is_experiment(config):
+    if asks_for_benchmarks(config, config.option):
+        if not is_experiment(config):
+            _refuse_what_is_for_experiments(config)
         return True
     _refuse_what_is_for_experiments(config)
-    if config.getoption("gnus_niche") or config.getini("gnus_niche"):
-        return True
     if config.getoption("gnus_model") is None:
         return False
     import pytest

@@ -26,6 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    if options.asks_for_benchmarks(early_config, early_config.known_args_namespace):
+        from pytest_gnus.starting import leave_unit_tests_alone
+
+        leave_unit_tests_alone(early_config)
+
+
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
     workers = yield

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pytest_gnus.compatibility import untested
 from pytest_gnus.errors import ModelError
 from pytest_gnus.gates.result import GateResult
 from pytest_gnus.gates.verdict import Status
@@ -257,6 +258,7 @@ def environment(model: LoadedModel | None) -> dict[str, Any]:
         "device": model.device if model else None,
         "blas": model.blas if model else None,
         "packages": dict(package_versions()),
+        "untested": list(untested()),
     }
 
 

@@ -19,6 +19,7 @@ from pytest_gnus.collection import (
     items_by_file,
     sort_items,
 )
+from pytest_gnus.compatibility import untested
 from pytest_gnus.errors import ConfigError, HookError
 from pytest_gnus.hooks import Hooks
 from pytest_gnus.models.compute import ComputeOptions
@@ -412,7 +413,8 @@ def header_lines(parts: Sequence[str], settings: Settings) -> list[str]:
         *(f"{name} {version}" for name, version in package_versions(("lm_eval", "mlx", "mlx-lm")).items()),
     ]
     missing = missing_blas() if device == "cpu" else None
-    return [f"gnus: {', '.join(parts)}", *([f"gnus: {missing}"] if missing else [])]
+    warnings = [*([missing] if missing else []), *untested()]
+    return [f"gnus: {', '.join(parts)}", *(f"gnus: {warning}" for warning in warnings)]
 
 
 def text_of(report: pytest.TestReport) -> str:

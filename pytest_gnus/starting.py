@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gnus import settings as settings_room
+from pytest_gnus.compatibility import incompatible
 from pytest_gnus.errors import ConfigError, Problem
 from pytest_gnus.fixtures import SESSION_KEY
 from pytest_gnus.renaming import RenamedKeyWarning
@@ -19,6 +20,28 @@ from pytest_gnus.workspace import Workspace, find_root, load_workspace
 
 if TYPE_CHECKING:
     from pytest_gnus.models.provider import Providers
+
+
+def leave_unit_tests_alone(config: pytest.Config) -> None:
+    """Where no path was given, load the conftests of the benchmarks first, in place of those of `testpaths`.
+
+    A gate must not depend on what the project's unit tests need. pytest loads the first conftests before it
+    knows all options, so this is called before that, with what is known of the command line by then.
+    """
+    known, directory = config.known_args_namespace, config.invocation_params.dir
+    root = find_root(config.rootpath, directory)
+    if root is None or any(_is_path(argument, directory) for argument in known.file_or_dir):
+        return
+    benchmarks = root / "benchmarks"
+    known.file_or_dir = [str(benchmarks if benchmarks.is_dir() else root / "config" / "specialists")]
+
+
+def _is_path(argument: str, directory: Path) -> bool:
+    """Whether an argument is a path or node id, not the value of an option that a conftest will define."""
+    try:
+        return (directory / argument.partition("::")[0]).exists()
+    except OSError:  # too long for a path
+        return False
 
 
 def workspace_root(config: pytest.Config, asked_by: str) -> Path:
@@ -44,7 +67,7 @@ def resolved(
     config: pytest.Config, root: Path, providers: Providers
 ) -> tuple[Workspace | None, Settings, list[Problem]]:
     """The workspace, the settings, and what is wrong with either; no workspace where its files are wrong."""
-    problems: list[Problem] = []
+    problems: list[Problem] = incompatible()
     workspace: Workspace | None = None
     try:
         workspace = load_workspace(root, providers)
@@ -82,6 +105,8 @@ def enter(config: pytest.Config, session: Any, scopes: int, paths: list[Path]) -
     use_part_of_cores(config, scopes)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = list(map(str, paths))
+        # These are no `testpaths`, as the header would say.
+        config.args_source = pytest.Config.ArgsSource.INVOCATION_DIR
 
 
 def _check_conftest(config: pytest.Config, root: Path) -> None:

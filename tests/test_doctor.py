@@ -51,10 +51,11 @@ def test_advice_makes_it_not_well() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is there anything to load")
 def test_a_missing_blas_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(cpu, "blas_candidates", lambda: iter(()))
+    monkeypatch.setattr(cpu, "loaded_blas", lambda: None)
     assert cpu.expected_blas() == cpu.REFERENCE_BLAS
     monkeypatch.setattr(cpu.platform, "machine", lambda: "x86_64")
-    assert "pip install 'pytest-gnus[cpu]'" in (cpu.missing_blas() or "")
+    assert "pip install 'pytest-gnus[mkl]'" in (cpu.missing_blas() or "")
     monkeypatch.setattr(cpu.platform, "machine", lambda: "aarch64")
     assert "OpenBLAS" in (cpu.missing_blas() or "")
 

@@ -1,12 +1,13 @@
 """A fast BLAS for MLX on a Linux CPU.
 
-The CPU wheel of MLX for Linux is linked against the reference BLAS, which does a few GFLOP/s where MKL or
-OpenBLAS do hundreds. A library that exports the plain ``cblas_*`` symbols and is loaded with ``RTLD_GLOBAL``
-*before* ``mlx.core`` is imported takes their place.
+The CPU wheel of MLX for Linux is linked against the reference BLAS, which does a few GFLOP/s where OpenBLAS
+or MKL do hundreds. A library that exports the plain ``cblas_*`` symbols and is loaded with ``RTLD_GLOBAL``
+*before* ``mlx.core`` is imported takes their place. The OpenBLAS that comes with SciPy will do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import os
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from pytest_gnus.models.openblas import load_scipy_openblas, scipy_openblas
 
 
 @dataclass(frozen=True)
@@ -58,58 +61,90 @@ def compute_threads() -> int:
 def load_fast_blas() -> Blas:
     """Load MKL or OpenBLAS ahead of MLX where that helps; returns what is in use.
 
-    Does nothing on macOS. On Linux it must run before the first import of ``mlx.core``; after that import
-    the symbols are bound already, and the answer is `REFERENCE_BLAS` unless an earlier call succeeded.
+    Does nothing on macOS, nor where one is loaded already. On Linux it must run before the first import of
+    ``mlx.core``: after that import the symbols are bound.
     """
     if sys.platform != "linux":
         return SYSTEM_BLAS
-    for candidate in _candidates():
-        if "mlx.core" in sys.modules:
-            # Too late to change anything; report the library only if it is there from an earlier call.
-            if _is_loaded(candidate.path):
+    loaded = loaded_blas()
+    if loaded is not None:
+        return loaded
+    if "mlx.core" not in sys.modules:
+        for candidate in blas_candidates():
+            with contextlib.suppress(OSError):
+                load_blas(candidate)
                 return candidate
-            continue
-        try:
-            ctypes.CDLL(candidate.path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return candidate
     return REFERENCE_BLAS
+
+
+def load_blas(blas: Blas) -> None:
+    """Load one of the candidates; the first that is loaded is what MLX will use.
+
+    Raises:
+        OSError: it cannot be loaded.
+    """
+    path = Path(str(blas.path))
+    if path == scipy_openblas():
+        load_scipy_openblas(path)
+    else:
+        ctypes.CDLL(str(blas.path), mode=ctypes.RTLD_GLOBAL)
+
+
+def loaded_blas() -> Blas | None:
+    """The BLAS that this process offers to MLX, by the dynamic linker's own word; None without one."""
+    try:
+        routine = ctypes.CDLL(None).cblas_sgemm
+    except AttributeError:
+        return None
+    found = _LibraryOfAddress()
+    if not ctypes.CDLL(None).dladdr(routine, ctypes.byref(found)) or not found.path:
+        return None
+    path = Path(found.path.decode())
+    return Blas(next((name for name in ("mkl", "openblas") if name in path.name), path.name), str(path))
+
+
+class _LibraryOfAddress(ctypes.Structure):
+    """What `dladdr` tells."""
+
+    _fields_ = (
+        ("path", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
 
 
 def expected_blas() -> Blas:
     """What `load_fast_blas` will most likely find, without loading anything."""
     if sys.platform != "linux":
         return SYSTEM_BLAS
-    return next(_candidates(), REFERENCE_BLAS)
+    return loaded_blas() or next(blas_candidates(), REFERENCE_BLAS)
 
 
 def missing_blas() -> str | None:
     """A sentence for a machine whose CPU would run MLX with its reference BLAS; None where all is well."""
     if expected_blas() != REFERENCE_BLAS:
         return None
-    how = (
-        "pip install 'pytest-gnus[cpu]'"
-        if platform.machine() == "x86_64"
-        else "install OpenBLAS (Debian: apt install libopenblas0-pthread)"
+    how = "pip install 'pytest-gnus[mkl]', or " if platform.machine() == "x86_64" else ""
+    return (
+        f"no fast BLAS for MLX on this CPU: SciPy is not the wheel from PyPI, which brings one; {how}install "
+        "OpenBLAS (Debian: apt install libopenblas0-pthread); it makes matrix products 10 to 50 times faster"
     )
-    return f"no fast BLAS for MLX on this CPU: {how} makes matrix products some 10 to 50 times faster"
 
 
-def _candidates() -> Iterator[Blas]:
-    """MKL from the `mkl` wheel, OpenBLAS from the environment, then either from the system."""
+def blas_candidates() -> Iterator[Blas]:
+    """MKL or OpenBLAS from the environment, OpenBLAS from SciPy's wheel, then either from the system.
+
+    MKL stands first because whoever has its wheel in the environment asked for it.
+    """
     for directory in dict.fromkeys((Path(sys.prefix) / "lib", Path(sys.base_prefix) / "lib")):
         for name, pattern in (("mkl", "libmkl_rt.so*"), ("openblas", "libopenblas*.so*")):
             for path in sorted(directory.glob(pattern)):
                 yield Blas(name, str(path))
+    of_scipy = scipy_openblas()
+    if of_scipy is not None:
+        yield Blas("openblas", str(of_scipy))
     for name, library in (("mkl", "mkl_rt"), ("openblas", "openblas")):
         found = ctypes.util.find_library(library)
         if found:
             yield Blas(name, found)
-
-
-def _is_loaded(path: str | None) -> bool:
-    maps = Path("/proc/self/maps")
-    if path is None or not maps.exists():
-        return False
-    return Path(path).name in maps.read_text(errors="replace")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ import numpy as np
 from mlx_lm.models import activations
 from threadpoolctl import ThreadpoolController
 
-from pytest_gnus.models.cpu import compute_threads
+from pytest_gnus.models.cpu import compute_threads, loaded_blas
 
 #: Queries of one task: their scores against a thousand keys stay in a core's cache.
 _QUERIES = 128
@@ -40,7 +41,7 @@ def numpy_kernels(model: nn.Module) -> Iterator[None]:
     """Compute attention and SwiGLU by NumPy in all forward passes of `model` inside this context."""
     with ExitStack() as stack:
         # NumPy's BLAS must wake no threads of its own beside those of MLX's: the tasks are the threads.
-        stack.enter_context(ThreadpoolController().select(internal_api="openblas").limit(limits=1))
+        stack.enter_context(_blas_of_numpy().limit(limits=1))
         pool = stack.enter_context(ThreadPoolExecutor(compute_threads()))
         stack.enter_context(
             patch.object(mx.fast, "scaled_dot_product_attention", partial(attention, pool=pool))
@@ -49,6 +50,17 @@ def numpy_kernels(model: nn.Module) -> Iterator[None]:
             if getattr(sys.modules[module], "swiglu", None) is activations.swiglu:
                 stack.enter_context(patch.object(sys.modules[module], "swiglu", partial(swiglu, pool=pool)))
         yield
+
+
+def _blas_of_numpy() -> ThreadpoolController:
+    """Every OpenBLAS in this process but the one that computes MLX's matrix products."""
+    controller = ThreadpoolController().select(internal_api="openblas")
+    of_mlx = loaded_blas()
+    if of_mlx is None or of_mlx.path is None:
+        return controller
+    ours = Path(of_mlx.path).resolve()
+    others = [path for one in controller.info() if Path(path := one["filepath"]).resolve() != ours]
+    return controller.select(filepath=others)
 
 
 def swiglu(gate: mx.array, x: mx.array, *, pool: ThreadPoolExecutor) -> mx.array:
