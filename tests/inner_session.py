@@ -12,6 +12,7 @@ import gc
 import importlib
 import io
 import os
+import pkgutil
 import sys
 import time
 import warnings
@@ -21,6 +22,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+import pytest_gnus
+from pytest_gnus.models import cpu
 
 #: Packages whose attributes a conftest of a test may replace.
 _RESTORED = ("pytest_gnus", "lm_eval")
@@ -32,9 +36,7 @@ def run(folder: Path, arguments: tuple[str, ...]) -> pytest.RunResult:
     Args:
         folder: where everything lies that the session may import beside what is installed.
     """
-    # What these import keeps the streams that it finds: it is not to find those of the session.
-    importlib.import_module("pytest_gnus.models.cpu").load_fast_blas()
-    importlib.import_module("pytest_gnus.evaluation")
+    _import_product()
     output, errors = _stream(), _stream()
     started = time.perf_counter()
     with (
@@ -53,6 +55,17 @@ def run(folder: Path, arguments: tuple[str, ...]) -> pytest.RunResult:
     sys.stdout.write(texts[0])
     sys.stderr.write(texts[1])
     return pytest.RunResult(status, texts[0].splitlines(), texts[1].splitlines(), duration)
+
+
+def _import_product() -> None:
+    """Import now what a session would: streams that it finds and keeps, or parts that a test replaces.
+
+    What only torch needs is left out, as it is in a session that does not run on torch.
+    """
+    cpu.load_fast_blas()
+    for module in pkgutil.walk_packages(pytest_gnus.__path__, "pytest_gnus."):
+        if "torch" not in module.name:
+            importlib.import_module(module.name)
 
 
 def _stream() -> io.TextIOWrapper:
@@ -103,6 +116,9 @@ def _attributes() -> Iterator[None]:
         yield
     finally:
         for owner, attributes in before:
+            for name in vars(owner).keys() - attributes.keys():
+                if not (name.startswith("__") or isinstance(vars(owner)[name], ModuleType)):
+                    delattr(owner, name)
             for name, value in attributes.items():
                 if vars(owner).get(name) is not value:
                     setattr(owner, name, value)

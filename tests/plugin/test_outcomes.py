@@ -457,7 +457,7 @@ def test_nothing_is_printed_by_lm_eval_and_no_git_is_run(toy):
     git.write_text(f"#!/bin/sh\necho called >> {toy.path}/git-calls\n")
     git.chmod(0o755)
     toy.pytester._monkeypatch.setenv("PATH", f"{git.parent}{os.pathsep}{os.environ['PATH']}")
-    result = toy.run("--niche=toy", "--gnus-variant=reference", "-s", "-q")
+    result = toy.run_process("--niche=toy", "--gnus-variant=reference", "-s", "-q")
     result.assert_outcomes(passed=1)
     assert result.stderr.str() == ""
     assert not (toy.path / "git-calls").exists()
