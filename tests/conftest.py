@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,17 @@ import hypothesis
 import pytest
 import yaml
 
+from pytest_gnus.models.cpu import load_fast_blas
 from tests import inner_session
 
 pytest_plugins = ["pytester"]
+
+# Nothing here is to be fetched; what is not there is to be missing at once, not after a minute of retries.
+# Read when huggingface_hub is imported, here and in every process that a test starts.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+# Whichever test imports MLX first, its BLAS must be there before.
+load_fast_blas()
 
 CHOICES = ["red", "green", "blue", "grey"]
 

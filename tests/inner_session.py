@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 
 import pytest_gnus
-from pytest_gnus.models import cpu
 
 #: Packages whose attributes a conftest of a test may replace.
 _RESTORED = ("pytest_gnus", "lm_eval")
@@ -62,7 +61,6 @@ def _import_product() -> None:
 
     What only torch needs is left out, as it is in a session that does not run on torch.
     """
-    cpu.load_fast_blas()
     for module in pkgutil.walk_packages(pytest_gnus.__path__, "pytest_gnus."):
         if "torch" not in module.name:
             importlib.import_module(module.name)

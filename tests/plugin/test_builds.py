@@ -134,8 +134,8 @@ def test_a_build_that_is_run_again_counts_once_and_is_compared_with_the_one_befo
 
 
 def test_the_row_of_one_niche_is_counted_under_xdist_too(builds: Builds) -> None:
-    for known in (58, 50, 43):
-        assert builds.run(known, "-n", "2").ret == 0
+    for known, workers in ((58, ()), (50, ()), (43, ("-n", "2"))):
+        assert builds.run(known, *workers).ret == 0
     result = builds.run(36, "-n", "2")
     assert result.ret == 1
     assert builds.gates()["previous_run"]["consecutive_failures"] == 3

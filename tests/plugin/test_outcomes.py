@@ -403,7 +403,13 @@ def test_exitfirst_last_failed_and_deselect(toy):
     again.stdout.fnmatch_lines(["*colours[[]toy-reference[]] FAILED*"])
     again.assert_outcomes(failed=1)
     left_out = toy.run(
-        "--niche=toy", "--deselect", "benchmarks/colours.yaml", "-p", "no:cacheprovider", "--durations=0", "-vv"
+        "--niche=toy",
+        "--deselect",
+        "benchmarks/colours.yaml",
+        "-p",
+        "no:cacheprovider",
+        "--durations=0",
+        "-vv",
     )
     left_out.assert_outcomes(passed=2, deselected=2)
     left_out.stdout.fnmatch_lines(["*slowest*", "*setup*shapes*"])
