@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
 import pytest
 import yaml
 
+from pytest_gnus.models.cpu import load_fast_blas
+from tests import inner_session
+
 pytest_plugins = ["pytester"]
+
+# Nothing here is to be fetched; what is not there is to be missing at once, not after a minute of retries.
+# Read when huggingface_hub is imported, here and in every process that a test starts.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+# Whichever test imports MLX first, its BLAS must be there before.
+load_fast_blas()
 
 CHOICES = ["red", "green", "blue", "grey"]
 
@@ -112,6 +125,14 @@ class ToyWorkspace:
         return file
 
     def run(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest here; in this process, which is quick, unless workers of xdist are asked for."""
+        if any(argument.startswith("-n") for argument in arguments):
+            return self.run_process(*arguments)
+        basetemp = self.path.parent / f"{self.path.name}-basetemp"
+        return inner_session.run(self.path, (f"--basetemp={basetemp}", *arguments))
+
+    def run_process(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest here in a process of its own: for tests of what a process is, imports or leaves."""
         return self.pytester.runpytest_subprocess(*arguments, timeout=300)
 
     def records(self) -> list[dict[str, Any]]:
@@ -132,7 +153,21 @@ class ToyWorkspace:
 
 
 @pytest.fixture
-def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> ToyWorkspace:
+def imported() -> Iterator[dict[str, ModuleType]]:
+    """What is put here stays imported, though `pytester` forgets what a test has imported.
+
+    NumPy and others cannot be imported twice.
+    """
+    modules: dict[str, ModuleType] = {}
+    yield modules
+    for name, module in modules.items():
+        sys.modules.setdefault(name, module)
+
+
+@pytest.fixture
+def toy(
+    imported: dict[str, ModuleType], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ToyWorkspace]:
     """A workspace with the niche `toy`, one blocking benchmark `colours`, and 60 documents.
 
     The right choice is the first in 30 of them: `demo:constant` scores 0.5, `demo:random` about a quarter.
@@ -144,4 +179,5 @@ def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> ToyWorksp
     workspace.benchmark("colours", gates={"hard_floor": 0.1})
     workspace.data("colours/test.jsonl", choice_documents([0, 0, 0, 1, 2, 3] * 10))
     workspace.niche(blocking=["colours"])
-    return workspace
+    yield workspace
+    imported.update(sys.modules)

@@ -8,12 +8,11 @@ excludes zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import bisect
 from scipy.special import bdtr, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from pytest_gnus.gates.pairing import Side
@@ -121,9 +120,23 @@ def tango_interval(worse: int, better: int, n: int) -> Interval:
             return 0.0
         return distance / math.sqrt(variance) if variance > 0.0 else math.copysign(math.inf, distance)
 
-    low = -1.0 if difference == -1.0 else bisect(lambda d: score(d) - _Z, -1.0, difference, xtol=1e-12)
-    high = 1.0 if difference == 1.0 else bisect(lambda d: score(d) + _Z, difference, 1.0, xtol=1e-12)
-    return float(low), float(high)
+    low = -1.0 if difference == -1.0 else _crossing(lambda d: score(d) - _Z, -1.0, difference)
+    high = 1.0 if difference == 1.0 else _crossing(lambda d: score(d) + _Z, difference, 1.0)
+    return low, high
+
+
+def _crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that falls from `low` to `high` is zero, by bisection.
+
+    `scipy.optimize` has the same, and its import takes longer than many a gate.
+    """
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        if falling(middle) > 0.0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 # --- pairs of other outcomes, and clusters ---

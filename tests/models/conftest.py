@@ -1,4 +1,4 @@
-"""Small models for the tests of this folder; the fast BLAS must be there before MLX is."""
+"""Small models for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from pytest_gnus.demo import model_directory
-from pytest_gnus.models.cpu import load_fast_blas
-
-load_fast_blas()
 
 
 @pytest.fixture(scope="session")

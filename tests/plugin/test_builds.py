@@ -134,8 +134,8 @@ def test_a_build_that_is_run_again_counts_once_and_is_compared_with_the_one_befo
 
 
 def test_the_row_of_one_niche_is_counted_under_xdist_too(builds: Builds) -> None:
-    for known in (58, 50, 43):
-        assert builds.run(known, "-n", "2").ret == 0
+    for known, workers in ((58, ()), (50, ()), (43, ("-n", "2"))):
+        assert builds.run(known, *workers).ret == 0
     result = builds.run(36, "-n", "2")
     assert result.ret == 1
     assert builds.gates()["previous_run"]["consecutive_failures"] == 3
@@ -422,7 +422,9 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 def test_a_history_on_s3_from_empty_machines_and_with_two_runs_at_once(
     builds: Builds, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert builds.run(58, f"--gnus-history={s3}", "--gnus-artifacts=m0").ret == 0
+    run = builds.toy.run_process  # a machine's connection to a server is its process's
+    builds.write(58)
+    assert run("--niche=toy", f"--gnus-history={s3}", "--gnus-artifacts=m0").ret == 0
     builds.write(50)
     runs = [
         subprocess.Popen(
@@ -437,14 +439,16 @@ def test_a_history_on_s3_from_empty_machines_and_with_two_runs_at_once(
     records = list(store.read_all("toy", "colours", "quantized"))
     assert len(records) == 3
     assert all(isinstance(record, StoredRecord) for record in records)
-    result = builds.run(43, f"--gnus-history={s3}", "--gnus-artifacts=m3")
+    builds.write(43)
+    result = run("--niche=toy", f"--gnus-history={s3}", "--gnus-artifacts=m3")
     assert result.ret == 0
     said = json.loads((builds.toy.path / "m3" / "verdicts" / "toy.json").read_text())
     assert any("not held on 2 builds in a row" in text for text in said["warnings"])
     assert "sEcRet" not in result.stdout.str()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed_port()}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    result = builds.run(58, f"--gnus-history={s3}", "--gnus-artifacts=m4")
+    builds.write(58)
+    result = run("--niche=toy", f"--gnus-history={s3}", "--gnus-artifacts=m4")
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"*the history {s3} cannot be listed: EndpointConnectionError: *"])
     assert (builds.toy.path / "m4" / "verdicts" / "toy.json").exists()

@@ -163,7 +163,7 @@ def test_collecting_imports_nothing_heavy_and_writes_nothing(lab):
         "    heavy = {'lm_eval', 'mlx', 'mlx_lm', 'transformers', 'datasets', 'torch', 'scipy', 'numpy'}\n"
         "    print('HEAVY', sorted(heavy & set(sys.modules)), len(session.items))\n"
     )
-    result = lab.run("--gnus-experiment=trial", "--collect-only", "-q", "-s")
+    result = lab.run_process("--gnus-experiment=trial", "--collect-only", "-q", "-s")
     result.stdout.fnmatch_lines(["HEAVY [[][]] 8"])
     assert not (lab.path / "artifacts").exists()
 

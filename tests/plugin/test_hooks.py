@@ -280,7 +280,7 @@ def test_a_reporter_that_fails_is_said_and_changes_nothing(toy):
 
 def test_a_hook_with_an_argument_that_there_is_not_is_refused_by_name(toy):
     conftest(toy, "def pytest_gnus_gates(item, mesurement): pass")
-    result = toy.run("--niche=toy")
+    result = toy.run_process("--niche=toy")
     assert result.ret != pytest.ExitCode.OK
     assert "mesurement" in result.stdout.str() + result.stderr.str()
 

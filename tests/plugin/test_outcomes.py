@@ -406,7 +406,13 @@ def test_exitfirst_last_failed_and_deselect(toy):
     again.stdout.fnmatch_lines(["*colours[[]toy-reference[]] FAILED*"])
     again.assert_outcomes(failed=1)
     left_out = toy.run(
-        "--niche=toy", "--deselect", "benchmarks/colours.yaml", "-p", "no:cacheprovider", "--durations=1"
+        "--niche=toy",
+        "--deselect",
+        "benchmarks/colours.yaml",
+        "-p",
+        "no:cacheprovider",
+        "--durations=0",
+        "-vv",
     )
     left_out.assert_outcomes(passed=2, deselected=2)
     left_out.stdout.fnmatch_lines(["*slowest*", "*setup*shapes*"])
@@ -460,7 +466,7 @@ def test_nothing_is_printed_by_lm_eval_and_no_git_is_run(toy):
     git.write_text(f"#!/bin/sh\necho called >> {toy.path}/git-calls\n")
     git.chmod(0o755)
     toy.pytester._monkeypatch.setenv("PATH", f"{git.parent}{os.pathsep}{os.environ['PATH']}")
-    result = toy.run("--niche=toy", "--gnus-variant=reference", "-s", "-q")
+    result = toy.run_process("--niche=toy", "--gnus-variant=reference", "-s", "-q")
     result.assert_outcomes(passed=1)
     assert result.stderr.str() == ""
     assert not (toy.path / "git-calls").exists()

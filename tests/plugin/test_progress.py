@@ -59,6 +59,6 @@ def test_there_is_none_where_it_would_disturb(toy: ToyWorkspace, arguments: tupl
 
 def test_there_is_none_where_the_output_is_no_terminal(toy: ToyWorkspace) -> None:
     toy.niche(blocking=["colours"], model=MODEL)
-    result = toy.run("--niche=toy", "-k", "reference")
+    result = toy.run_process("--niche=toy", "-k", "reference")
     assert "request/s" not in result.stdout.str() + result.stderr.str()
     assert toy.record("colours", "reference")["results"]["colours"]["n"] == 60

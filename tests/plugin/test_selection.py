@@ -118,7 +118,8 @@ def test_collecting_imports_nothing_heavy(toy):
         "    heavy = {'lm_eval', 'mlx', 'mlx_lm', 'transformers', 'datasets', 'torch', 'scipy', 'numpy'}\n"
         "    print('HEAVY', sorted(heavy & set(sys.modules)), len(session.items))\n"
     )
-    toy.run("--niche=all", "--collect-only", "-q", "-s").stdout.fnmatch_lines(["HEAVY [[][]] 2"])
+    result = toy.run_process("--niche=all", "--collect-only", "-q", "-s")
+    result.stdout.fnmatch_lines(["HEAVY [[][]] 2"])
 
 
 def test_unknown_niche_lists_the_niches(toy):
