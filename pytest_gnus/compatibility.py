@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,6 +84,20 @@ LM_EVAL = Package(
             doc_to_text="doc doc_to_text",
             doc_to_target="doc doc_to_target",
             doc_to_choice="doc doc_to_choice",
+            build_qa_turn="q c a gen_prefix tgt_delim few_delim",
+            fewshot_context="doc num_fewshot system_instruction apply_chat_template fewshot_as_multiturn "
+            "chat_template gen_prefix",
+        ),
+        # The sampler is wrapped, not subclassed.
+        *(
+            replace(part, overridden=False)
+            for part in _parts(
+                "lm_eval.api.samplers",
+                "ContextSampler",
+                sample="n eval_doc",
+                set_rnd="rnd",
+                replace_df="df",
+            )
         ),
         *_parts(
             "lm_eval.api.model",

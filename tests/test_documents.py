@@ -265,8 +265,8 @@ def test_a_gate_on_copied_documents_with_a_floor_that_guessing_reaches(toy: ToyW
     record = toy.record("colours")
     counts, gates = record["counts"], {gate["name"]: gate for gate in record["gates"]}
     assert (counts["duplicates"], counts["examples_of_evaluated_documents"]) == (24, 72)
-    assert "12 pairs of different documents, 30 are needed" in gates["sgfp4_regression"]["detail"]
-    assert [gate["significant"] for gate in gates.values()] == [None] * 4
+    assert "12 pairs of different documents, 30 are needed" in gates["quantization_regression"]["detail"]
+    assert [gate["significant"] for gate in gates.values()] == [None] * 5
 
 
 @pytest.mark.parametrize(("fallen", "mark"), [(12, " *"), (0, "")])

@@ -49,7 +49,7 @@ def test_a_gate_on_the_lower_end_of_the_interval(toy):
     toy.run("--niche=toy").assert_outcomes(passed=2)
     gates = {gate["name"]: gate for gate in toy.record("colours")["gates"]}
     assert gates["floor_beyond_doubt"]["passed"] is True
-    assert gates["floor_beyond_doubt"]["value"] == pytest.approx(0.5 - 1.96 * 0.0651, abs=1e-3)
+    assert gates["floor_beyond_doubt"]["value"] == pytest.approx(0.3774, abs=1e-3)  # Wilson, 30 of 60
     toy.benchmark("colours", gates={"hard_floor": 0.45})  # 0.5 reaches it, 0.37 does not
     result = toy.run("--niche=toy")
     result.assert_outcomes(failed=2)

@@ -85,7 +85,7 @@ def test_a_process_and_a_session_inside_measure_the_same(toy: ToyWorkspace) -> N
     random.seed(1)
     inside, outside = toy.run("--niche=toy"), toy.run_process("--niche=toy")
     assert inside.ret == outside.ret
-    assert inside.parseoutcomes() == outside.parseoutcomes() | {"warnings": 6}
+    assert inside.parseoutcomes() == outside.parseoutcomes() | {"warnings": 8}
     first, _, second, _ = toy.records()
     for key in ("fingerprint", "results", "status", "counts", "model", "environment"):
         assert first[key] == second[key], key
