@@ -305,7 +305,7 @@ def test_no_two_workers_hold_a_model_on_one_device(toy):
 def test_waiting_fails_nothing_where_warnings_are_errors(toy):
     on_a_gpu(toy)
     result = toy.run(
-        "--niche=ape", "--niche=bee", "-n", "2", "-W", "error::pytest_gnus.fixtures.WaitWarning", "-q"
+        "--niche=ape", "--niche=bee", "-n", "2", "-W", "error::pytest_gnus.advice.WaitWarning", "-q"
     )
     result.assert_outcomes(passed=12)
     assert most_at_once(toy) == (2, 1)
