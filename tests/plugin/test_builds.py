@@ -90,7 +90,7 @@ def builds(toy: ToyWorkspace) -> Builds:
 
 def test_builds_that_fall_warn_twice_and_then_block(builds: Builds) -> None:
     assert builds.run(58).ret == 0
-    assert builds.toy.verdict()["warnings"] == []
+    assert all("is reached by guessing" in text for text in builds.toy.verdict()["warnings"])
     for known, count in ((50, 1), (43, 2)):
         result = builds.run(known)
         result.assert_outcomes(passed=2)

@@ -206,7 +206,7 @@ def test_a_gate_is_not_asked_of_what_was_not_measured(toy):
     not_implemented(toy)
     toy.niche(blocking=["later"])
     result = toy.run("--niche=toy")
-    result.assert_outcomes(skipped=2)
+    result.assert_outcomes(skipped=2, failed=1)  # the verdict: nothing was measured
     assert "EVALUATED" not in result.stdout.str()
 
 
@@ -214,7 +214,7 @@ def test_a_diagnostic_benchmark_below_a_gate_of_others_warns(toy):
     conftest(toy, GATE.format(answer="GateResult('mine', False, detail='too low')"))
     toy.niche(diagnostic=["colours"])
     result = toy.run("--niche=toy")
-    result.assert_outcomes(passed=2, warnings=8)
+    result.assert_outcomes(passed=2, failed=1, warnings=10)  # failed is the verdict: nothing blocks the niche
     result.stdout.fnmatch_lines(["*colours[[]toy-quantized[]]: mine failed: too low*"])
     assert toy.record("colours")["status"] == "warned"
 

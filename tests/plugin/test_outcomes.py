@@ -324,7 +324,7 @@ def test_unusable_data_are_an_error_that_says_which(toy, setup, message):
     assert toy.record("colours", "reference")["status"] == "error"
 
 
-def test_a_crash_in_the_evaluation_is_an_error_with_its_traceback(toy):
+def test_a_crash_in_a_tasks_function_is_an_error_that_names_its_cause(toy):
     toy.yaml("benchmarks/explode.py", "def text(doc):\n    raise RuntimeError('the task exploded')\n")
     toy.benchmark("colours")
     text = (toy.path / "benchmarks/colours.yaml").read_text()
@@ -336,7 +336,10 @@ def test_a_crash_in_the_evaluation_is_an_error_with_its_traceback(toy):
     result = toy.run("--niche=toy", "--gnus-variant=reference")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*RuntimeError: the task exploded*"])
-    assert toy.record("colours", "reference")["reason"] == "RuntimeError: the task exploded"
+    reason = toy.record("colours", "reference")["reason"]
+    assert reason.startswith(
+        "DataError: colours, document 0: doc_to_text cannot be made: RuntimeError: the task"
+    )
 
 
 def test_a_limit_marks_the_record_and_never_gates(toy):
@@ -440,7 +443,7 @@ def test_a_suspicious_score_is_flagged(toy):
     toy.data("colours/test.jsonl", choice_documents([0] * 50))
     toy.niche(blocking=["colours"], model={"quantized": "demo:constant", "reference": "demo:constant"})
     result = toy.run("--niche=toy", "--gnus-variant=reference")
-    result.assert_outcomes(passed=1, warnings=2)
+    result.assert_outcomes(passed=1, warnings=3)
     assert toy.record("colours", "reference")["flags"] == [
         "a score of 100% on 50 documents: check the benchmark before you trust it",
         "no better than always the same choice (1.0000)",
@@ -450,8 +453,8 @@ def test_a_suspicious_score_is_flagged(toy):
 def test_an_artifacts_folder_that_cannot_be_written_does_not_pass(toy):
     (toy.path / "artifacts").write_text("a file where the folder should be")
     result = toy.run("--niche=toy", "--gnus-variant=reference")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["could not be written: *"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: pytest-gnus: nothing can be written to *artifacts/benchmarks: *"])
 
 
 def test_artifacts_may_lie_elsewhere(toy):

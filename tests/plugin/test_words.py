@@ -113,7 +113,7 @@ def test_a_file_may_allow_a_share_which_is_then_a_warning(long_prompts):
 def test_in_a_diagnostic_benchmark_it_warns(long_prompts):
     long_prompts.niche(diagnostic=["colours"], model={"reference": "demo:patents"})
     result = long_prompts.run("--niche=toy", "--gnus-variant=reference")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1, failed=1)  # the verdict: nothing blocks this niche
     warned = [line for line in result.stdout.lines if "GnusWarning" in line and "oldest tokens" in line]
     assert len(warned) == 1
     assert "truncated_share failed: 4 of 12 prompts" in warned[0]

@@ -171,8 +171,15 @@ def test_the_limit_of_restarts_is_reached_and_nothing_looks_like_a_pass(toy):
     assert list(reasons(toy)) == [("colours", "reference")]
     verdict = toy.verdict("ape")
     assert verdict["verdict"] == "block"
-    assert verdict["reasons"][:3] == [
-        f"not evaluated: {name} (quantized): was not run" for name in ("colours", "shapes", "sizes")
+    assert verdict["reasons"][:5] == [
+        f"not evaluated: {name}: was not run"
+        for name in (
+            "shapes (reference)",
+            "sizes (reference)",
+            "colours (quantized)",
+            "shapes (quantized)",
+            "sizes (quantized)",
+        )
     ]
     result.stdout.fnmatch_lines(["*ERROR at setup of colours[[]ape-reference[]]*"])
 
