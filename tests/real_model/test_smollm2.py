@@ -180,6 +180,8 @@ def test_the_plugin_runs_the_real_model(pytester: pytest.Pytester, directory: Pa
     )
     result.assert_outcomes(passed=1, deselected=5)
     record = toy.record("uspto_classification")
+    tokenizer = record["model"].pop("tokenizer")
+    assert (tokenizer["size"], tokenizer["begin"], tokenizer["end"]) == (49152, 1, 2)
     assert record["model"] == {
         "provider": "mlx",
         "path": str(directory.resolve()),
